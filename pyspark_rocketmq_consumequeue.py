@@ -1,0 +1,7 @@
+"""Makes `rocketmq-consumequeue` known to Spark, which registers the `DefaultSource` of every installed module named `pyspark_*`."""
+
+from __future__ import annotations
+
+from rmq_spark.source import ConsumeQueueSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,102 @@
+"""The data sources: a format's name, its options, its schema, its reader (`pyspark.sql.datasource.DataSource`).
+
+Spark makes one in a Python process of its own, pickles it, and asks it for its schema there and for a reader in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql.datasource import DataSource
+
+from rmq_spark.columns import choose, spark_schema
+from rmq_spark.errors import one_sentence
+from rmq_spark.reader import StoreReader
+from rmq_spark.stores import expand, plan_stores
+from store_core import open_store, schema_of
+from store_core.errors import OptionError
+from store_core.options import parse_options
+from store_core.schema import EXTRA_COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["SOURCES", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
+
+
+class StoreSource(DataSource):
+    """A broker's store: its messages, or with `option("table", ...)` its queue or index entries."""
+
+    format: ClassVar[str] = "rocketmq-store"
+    table: ClassVar[str | None] = None
+
+    @one_sentence
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._given = self._own_table(_read_options(options, self.format))
+        self._read = parse_options(self._given)
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.format
+
+    @one_sentence
+    def schema(self) -> StructType:
+        for path in expand(self._read.path):
+            open_store(path, **self._given)  # a folder that is no store is an error of `load`, not of the first query
+        return spark_schema(schema_of(self._read))
+
+    @one_sentence
+    def reader(self, schema: StructType) -> StoreReader:
+        columns = choose(schema, self._read)
+        extra = [name for name in columns if name in EXTRA_COLUMNS.names]
+        options = self._given | {"extracolumns": extra or None}
+        return StoreReader(plan_stores(self._read.path, options, columns))
+
+    def _own_table(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with the table that the format stands for."""
+        if self.table is None:
+            return options
+        asked = options.get("table", self.table)
+        if asked.strip().lower() != self.table:
+            raise OptionError(
+                f"format {self.format!r} is the table {self.table}, and option 'table' is {asked!r}. "
+                f"Leave the option out, or use the format {StoreSource.format!r}"
+            )
+        return {**options, "table": self.table}
+
+
+class CommitLogSource(StoreSource):
+    """The messages, by the name of the file they are in."""
+
+    format = "rocketmq-commitlog"
+    table = "messages"
+
+
+class ConsumeQueueSource(StoreSource):
+    """A row per queue entry."""
+
+    format = "rocketmq-consumequeue"
+    table = "consumequeue"
+
+
+class IndexFileSource(StoreSource):
+    """A row per index entry."""
+
+    format = "rocketmq-indexfile"
+    table = "index"
+
+
+SOURCES = (StoreSource, CommitLogSource, ConsumeQueueSource, IndexFileSource)
+
+
+def _read_options(options: Mapping[str, str], format_name: str) -> dict[str, Any]:
+    """The options of a read, with names in lower case, and of a CREATE TABLE without what Spark adds there (owner, provider, location, comment, ...).
+
+    What was an option then stands there twice, as NAME and as option.NAME; a path always is one.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    if given.get("provider", "").lower() != format_name or "owner" not in given:
+        return given
+    return {key: value for key, value in given.items() if key == "path" or f"option.{key}" in given}

@@ -1,0 +1,183 @@
+"""Runs the tasks of a plan. The store is never listed again: a task says what to read, and `Spec` what to make of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from store_core.coverage import Coverage
+from store_core.decode import Context, columns
+from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
+from store_core.files import Files, LocalFiles
+from store_core.hashing import string_hash
+from store_core.layout import EXT_ADDRESS_MAX
+from store_core.lookup import subtract
+from store_core.plan import IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
+from store_core.predicates import Predicate, points_of
+from store_core.queues import read_entries, resolve_ext
+from store_core.reading import Found, Gap, read_places, read_range
+from store_core.records import record_at
+from store_core.rows import message_rows, report_gap
+from store_core.segments import Log
+from store_core.tables import index_rows, queue_rows
+
+__all__ = ["read_task"]
+
+I64 = npt.NDArray[np.int64]
+
+
+def read_task(spec: Spec, task: Task, files: Files | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in batches of `spec.schema`. Needs the files at the paths that they were planned with.
+
+    Errors: CorruptStoreError in mode FAILFAST; StoreChangedError where a file is gone or shorter than when it was planned, unless
+    failOnDataLoss is false.
+    """
+    disk = files or LocalFiles()
+    for piece in task.pieces:
+        try:
+            yield from _READERS[type(piece)](spec, piece, disk)
+        except StoreChangedError as e:
+            if spec.options.fail_on_data_loss:
+                raise
+            warnings.warn(f"{e}; failOnDataLoss=false: what was left was read", StoreWarning, stacklevel=2)
+
+
+def _log_range(spec: Spec, piece: LogRange, files: Files) -> Iterator[pa.RecordBatch]:
+    behind = piece.segment.base_offset < spec.records_until
+    log = Log((piece.segment,))
+    for found in read_range(files, log, piece.segment, piece.start, piece.stop, aligned=piece.aligned, records_behind=behind):
+        yield from report_gap(spec, files, found) if isinstance(found, Gap) else message_rows(spec, found)
+
+
+def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa.RecordBatch]:
+    text = f"{piece.reason}. A file was deleted, cut short or not copied"
+    if spec.options.mode == "FAILFAST" and spec.options.fail_on_data_loss:
+        hint = "Bring it back, or read what is left with failOnDataLoss=false"
+        raise CorruptStoreError(text, path=piece.path, hint=hint)
+    warnings.warn(text, StoreWarning, stacklevel=2)
+    yield from ()
+
+
+def _places(spec: Spec, piece: Places, files: Files) -> Iterator[pa.RecordBatch]:
+    heads = [record_at(files, spec.log, offset) for offset in piece.offsets]
+    if piece.strict and not all(heads):
+        lost = next(offset for offset, head in zip(piece.offsets, heads, strict=True) if head is None)
+        yield from _walk_instead(spec, files, piece.start, piece.stop, f"the index leads to {lost}, where no record stands", ())
+        return
+    there = [head for head in heads if head is not None]
+    offsets = np.array([head.offset for head in there], dtype=np.int64)
+    sizes = np.array([head.size for head in there], dtype=np.int64)
+    for found in read_places(files, spec.log, offsets, sizes):
+        if isinstance(found, tuple):
+            yield from message_rows(spec, found[0])
+
+
+def _walk_instead(
+    spec: Spec, files: Files, start: int, stop: int, why: str, more: tuple[Predicate, ...]
+) -> Iterator[pa.RecordBatch]:
+    """Walks log bytes [start, stop), but for what other tasks walk; `more` conditions hold as well."""
+    warnings.warn(f"{spec.root}: {why}; the log is walked instead", StoreWarning, stacklevel=2)
+    spec = replace(spec, where=(*spec.where, *more))
+    for low, high in subtract([(start, stop)], spec.walked):
+        for segment in spec.log:
+            first, last = max(low, segment.base_offset), min(high, segment.end_offset)
+            if first < last:
+                aligned = first == segment.base_offset
+                yield from _log_range(spec, LogRange(segment, first, last, aligned), files)
+
+
+def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.RecordBatch]:
+    """A queue's messages. What the entries say is checked on each record; if one lies, the log is walked for this slice."""
+    queue = piece.queue
+    walked = Coverage(0, spec.walked)
+    codes = _tag_codes(spec)
+    held: list[pa.RecordBatch] = []
+    for _, entries in read_entries(files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop):
+        keep = ~walked.in_gaps(entries.commit_log_offset)
+        if codes is not None and not queue.is_lmq:
+            tags = entries.tags_code
+            if (tags <= EXT_ADDRESS_MAX).any():
+                tags = resolve_ext(files, spec.root, queue, tags)
+            # an address that leads nowhere says nothing about the tag
+            keep &= np.isin(tags, codes) | (tags <= EXT_ADDRESS_MAX)
+        entries = entries[keep]
+        offsets, sizes, numbers = entries.commit_log_offset, entries.size.astype(np.int64), entries.queue_offset
+        if len(offsets) > 1 and not (offsets[1:] > offsets[:-1]).all():
+            yield from _slice_by_walk(spec, piece, files, "its entries' commitLogOffsets do not ascend", held)
+            return
+        for found in read_places(files, spec.log, offsets, sizes):
+            if not isinstance(found, tuple):
+                at = int(found[0])
+                why = f"its entry {int(numbers[at])} leads to {int(offsets[at])}, where no record of {int(sizes[at])} bytes stands"
+                yield from _slice_by_walk(spec, piece, files, why, held)
+                return
+            records, index = found
+            if not queue.is_lmq and (why := _foreign(queue, records, numbers[index])):
+                yield from _slice_by_walk(spec, piece, files, why, held)
+                return
+            held.extend(message_rows(spec, records))
+        # rows are given once their whole batch of entries has been found true
+        yield from held
+        held.clear()
+        piece = replace(piece, first=int(numbers[-1]) + 1) if len(numbers) and not queue.batch else piece
+
+
+def _foreign(queue: Any, found: Found, numbers: I64) -> str | None:
+    """Why records are not those of the queue's entries, by their own queueId, queueOffset and topic."""
+    parts = found.parts
+    right = (parts.heads["queueId"] == queue.queue_id) & (parts.heads["queueOffset"] == numbers)
+    if right.all():
+        topic, _ = columns(parts, ("topic",), Context())
+        distinct = topic["topic"].unique()
+        if len(distinct) == 1 and distinct[0].as_py() == queue.topic:
+            return None
+        return f"its entries lead to records of other topics ({', '.join(map(str, distinct.to_pylist()[:3]))})"
+    at = int(np.argmin(right))
+    heads = parts.heads
+    return (
+        f"its entry {int(numbers[at])} leads to {int(heads['commitLogOffset'][at])}, a record of queueId {int(heads['queueId'][at])} "
+        f"and queueOffset {int(heads['queueOffset'][at])}"
+    )
+
+
+def _slice_by_walk(
+    spec: Spec, piece: QueueSlice, files: Files, why: str, held: list[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    held.clear()
+    queue = piece.queue
+    text = f"queue {queue.topic}/{queue.queue_id} can't be trusted: {why}"
+    if queue.is_lmq:
+        raise CorruptStoreError(text, path=queue.files[0].path, hint="A light message queue can't be told from the log alone")
+    more = (
+        Predicate("topic", "=", queue.topic),
+        Predicate("queueId", "=", queue.queue_id),
+        Predicate("queueOffset", ">=", piece.first),
+        Predicate("queueOffset", "<", piece.stop),
+    )
+    yield from _walk_instead(spec, files, spec.log.min_offset, spec.log.max_offset, text, more)
+
+
+def _tag_codes(spec: Spec) -> I64 | None:
+    """The tagsCodes of the tags asked for, if entries may be left out by them."""
+    if spec.options.index != "trust" or spec.options.expand_batches:
+        return None
+    sets = [set(values) for values in (points_of(spec.where, "tags"), spec.selection.tags) if values is not None]
+    if not sets:
+        return None
+    return np.array([string_hash(tag) for tag in set.intersection(*sets)], dtype=np.int64)
+
+
+_READERS: dict[type, Callable[[Spec, Any, Files], Iterator[pa.RecordBatch]]] = {
+    LogRange: _log_range,
+    MissingRange: _missing_range,
+    Places: _places,
+    QueueSlice: _queue_slice,
+    QueueRows: queue_rows,
+    IndexRows: index_rows,
+}

@@ -1,0 +1,176 @@
+"""The only module that touches a disk to read: listing, ranged reads into buffers, holes of sparse files.
+
+Everything above asks for bytes through `Files`; an object store would be another class with these methods. Reads are counted,
+so that a test can prove what a plan touched. No file is ever mapped: mapped pages count as the process's own memory, and a file
+that shrinks under a map is a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
+
+__all__ = ["Entry", "Files", "LocalFiles", "local_path"]
+
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; `size` in bytes (0 for a folder)."""
+
+    name: str
+    path: str
+    size: int
+    is_dir: bool
+
+
+@runtime_checkable
+class Files(Protocol):
+    """What the rest of `store_core` asks of storage."""
+
+    bytes_read: int
+    reads: int
+
+    def list(self, folder: str) -> list[Entry]:
+        """The names in `folder`, sorted; [] where there is no such folder. Anything but files and folders is left out."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file, or None where there is no such file."""
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+
+    def read_into(self, path: str, position: int, buffer: memoryview) -> int:
+        """Fills `buffer` from `position`; returns how many bytes the file had."""
+
+    def next_data(self, path: str, position: int) -> int | None:
+        """The first position >= `position` that may hold other than zeros (holes are skipped); None if there is none."""
+
+    def data_size(self, path: str, start: int, stop: int) -> int:
+        """How many of the bytes [start, stop) may hold other than zeros: those outside of holes."""
+
+
+class LocalFiles:
+    """`Files` on a local file system, with a few file descriptors kept open. Not for use by several threads at once."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, int] = OrderedDict()
+        self.bytes_read = 0
+        self.reads = 0
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Gives the open descriptors back; the object can still be used."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def list(self, folder: str) -> list[Entry]:
+        found = []
+        try:
+            with os.scandir(folder) as names:
+                for name in names:
+                    try:
+                        info = name.stat()
+                    except FileNotFoundError:  # deleted while we list, or a dangling link
+                        continue
+                    if stat.S_ISDIR(info.st_mode):
+                        found.append(Entry(name.name, name.path, 0, True))
+                    elif stat.S_ISREG(info.st_mode):
+                        found.append(Entry(name.name, name.path, info.st_size, False))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        found.sort(key=lambda e: e.name)
+        return found
+
+    def size(self, path: str) -> int | None:
+        try:
+            info = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return info.st_size if stat.S_ISREG(info.st_mode) else None
+
+    def descriptor(self, path: str) -> int:
+        """An open descriptor of `path`, valid until other files push it out."""
+        fd = self._open.get(path)
+        if fd is None:
+            try:
+                fd = os.open(path, os.O_RDONLY)
+            except FileNotFoundError as e:
+                raise StoreChangedError(
+                    f"{path}: the file is gone since the store was listed (a broker's retention deletes old files). Open the store again"
+                ) from e
+            self._open[path] = fd
+            if len(self._open) > _OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(path)
+        return fd
+
+    def read(self, path: str, position: int, length: int) -> bytes:
+        data = os.pread(self.descriptor(path), length, position)
+        if 0 < len(data) < length:  # a signal or a pipe-like file system may cut a read short
+            parts = [data]
+            got = len(data)
+            while got < length and (more := os.pread(self.descriptor(path), length - got, position + got)):
+                parts.append(more)
+                got += len(more)
+            data = b"".join(parts)
+        self.reads += 1
+        self.bytes_read += len(data)
+        return data
+
+    def read_into(self, path: str, position: int, buffer: memoryview) -> int:
+        fd = self.descriptor(path)
+        got = 0
+        while got < len(buffer) and (n := os.preadv(fd, [buffer[got:]], position + got)):
+            got += n
+        self.reads += 1
+        self.bytes_read += got
+        return got
+
+    def next_data(self, path: str, position: int) -> int | None:
+        try:
+            return os.lseek(self.descriptor(path), position, os.SEEK_DATA)
+        except OSError as e:
+            if e.errno == errno.ENXIO:
+                return None
+            if e.errno == errno.EINVAL:  # a file system that knows no holes
+                return position
+            raise
+
+    def data_size(self, path: str, start: int, stop: int) -> int:
+        size = 0
+        while start < stop and (data := self.next_data(path, start)) is not None and data < stop:
+            try:
+                start = min(os.lseek(self.descriptor(path), data, os.SEEK_HOLE), stop)
+            except OSError:  # a file system that knows no holes
+                start = stop
+            size += start - data
+        return size
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """`path` as a local path (`file:` is taken off).
+
+    Errors: OptionError for a URI of another scheme; StoreNotFoundError where nothing is there.
+    """
+    text = os.fspath(path)
+    scheme, colon, rest = text.partition(":")
+    if colon and len(scheme) > 1 and scheme.isalnum() and rest.startswith("/"):
+        if scheme.lower() != "file":
+            raise OptionError(
+                f"{text}: only local paths can be read so far, not '{scheme}:'. Copy or mount the store, and give its local path"
+            )
+        text = "/" + rest.lstrip("/")
+    if not os.path.exists(text):
+        raise StoreNotFoundError(f"{text}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder")
+    return os.path.abspath(text)

@@ -1,0 +1,148 @@
+"""Java's `String.hashCode`, and what RocketMQ makes of it: the key hash of the index, the tagsCode of the queues.
+
+`IndexFile#indexKeyHashMethod`, `IndexService#buildKey`, `MessageExtBrokerInner#tagsString2tagsCode`. The hash runs over
+UTF-16 units u0, u1, ... as u0 * 31**(n-1) + u1 * 31**(n-2) + ... in 32 bits. 31 has an inverse modulo 2**32, so a column is
+hashed by one running sum of u[p] * 31**-p over all its strings: a string's share of the sum, times 31**(end - 1), is its
+hash, whatever its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from operator import mul
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["KEY_SEPARATOR", "key_hash", "key_hashes", "string_hash", "string_hashes", "tags_code"]
+
+KEY_SEPARATOR: Final = "#"
+"""Between topic and key in an indexed key string."""
+_INVERSE: Final = pow(31, -1, 1 << 32)
+_MIN: Final = -(1 << 31)
+_POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(255, -1, -1))
+"""31**255 ... 31**0: the last n of them are the weights of n units."""
+_RUN: Final = 1 << 18
+"""Bytes of strings that are hashed at once: the tables of powers stay in the cache."""
+
+_Hashes = npt.NDArray[np.uint32]
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode` of one string: a signed 32-bit int. Lone surrogates count as the units they are."""
+    units: bytes | memoryview
+    try:
+        units = text.encode("latin-1")
+    except UnicodeEncodeError:
+        # native byte order without a byte order mark
+        units = np.frombuffer(text.encode("utf-16-le", "surrogatepass"), dtype="<u2").astype(np.uint16).data
+    count = len(units)
+    if count <= len(_POWERS):
+        value = sum(map(mul, units, _POWERS[-count:])) if count else 0
+    else:
+        value = 0
+        for unit in units:
+            value = (31 * value + unit) & 0xFFFFFFFF
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def string_hashes(array: pa.StringArray) -> npt.NDArray[np.int32]:
+    """`String.hashCode` of each value: int32[n]. A null hashes like the empty string, to 0."""
+    return _hash(array)[0].view(np.int32)
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The keyHash of an index entry: |hashCode(topic#key)|, 0 for the one value that has no absolute value; 0 ... 2**31 - 1.
+
+    A tag is indexed (5.4.0 on) under the key `T#` + TAGS.
+    """
+    value = string_hash(f"{topic}{KEY_SEPARATOR}{key}")
+    return 0 if value == _MIN else abs(value)
+
+
+def key_hashes(topics: pa.StringArray, keys: pa.StringArray) -> npt.NDArray[np.int32]:
+    """`key_hash` of each pair: int32[n]. A null counts as the empty string."""
+    # hash(a + b) = hash(a) * 31**len(b) + hash(b): topics are few, and no joined strings are made
+    names = topics.dictionary_encode()
+    join: Any = pc.binary_join_element_wise
+    prefixes = _hash(join(names.dictionary, "", KEY_SEPARATOR))[0]
+    prefixes = np.append(prefixes, np.uint32(ord(KEY_SEPARATOR)))
+    topic = prefixes[names.indices.fill_null(len(prefixes) - 1).to_numpy(zero_copy_only=False)]
+    hashes, units = _hash(keys)
+    longest = int(units.max()) if len(units) else 0
+    signed = (topic * _powers(31, longest + 1)[units] + hashes).view(np.int32)
+    return np.where(signed == _MIN, np.int32(0), np.abs(signed))
+
+
+def tags_code(tags: pa.StringArray) -> npt.NDArray[np.int64]:
+    """The tagsCode of messages with these TAGS: int64[n], the hash sign-extended; 0 for null and empty."""
+    return string_hashes(tags).astype(np.int64)
+
+
+def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
+    """(hash, UTF-16 units) of each value."""
+    if array.null_count:
+        array = array.fill_null("")
+    count = len(array)
+    hashes = np.zeros(count, dtype=np.uint32)
+    lengths = np.zeros(count, dtype=np.int64)
+    _, offset_buffer, data = array.buffers()
+    if not count or data is None:
+        return hashes, lengths
+    offsets = np.frombuffer(offset_buffer, dtype=np.int32)[array.offset : array.offset + count + 1].astype(np.int64)
+    for first, last in _runs(offsets):
+        start, end = int(offsets[first]), int(offsets[last])
+        text = np.frombuffer(data, dtype=np.uint8, count=end - start, offset=start)
+        places = offsets[first : last + 1] - start
+        units: npt.NDArray[Any] = text
+        if len(text) and int(text.max()) >= 0x80:
+            units, places = _utf16(text, places)
+        total = len(units)
+        running = np.zeros(total + 1, dtype=np.uint32)
+        np.cumsum(units * _powers(_INVERSE, total), dtype=np.uint32, out=running[1:])
+        share = running[places[1:]] - running[places[:-1]]
+        # an empty string's share is 0, so its weight does not matter
+        hashes[first:last] = share * _powers(31, total + 1)[np.maximum(places[1:] - 1, 0)]
+        lengths[first:last] = np.diff(places)
+    return hashes, lengths
+
+
+def _runs(offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ranges of values with about _RUN bytes each, at least one value."""
+    first, count = 0, len(offsets) - 1
+    while first < count:
+        last = int(np.searchsorted(offsets, offsets[first] + _RUN, side="right")) - 1
+        last = min(max(last, first + 1), count)
+        yield first, last
+        first = last
+
+
+def _utf16(text: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
+    """UTF-8 bytes and the offsets of strings in them as UTF-16 units and offsets in these."""
+    units = np.frombuffer(text.tobytes().decode("utf-8").encode("utf-16-le"), dtype="<u2").astype(np.uint16)
+    # a lead byte stands for one unit, that of a four-byte character for two, a continuation byte for none
+    before = np.zeros(len(text) + 1, dtype=np.int64)
+    np.cumsum((text & 0xC0 != 0x80).astype(np.int8) + (text >= 0xF0), dtype=np.int64, out=before[1:])
+    return units, before[places]
+
+
+def _powers(base: int, count: int) -> _Hashes:
+    """base**0 ... base**(count - 1) modulo 2**32."""
+    size = 1 << max(count - 1, 255).bit_length()
+    return (_table(base, size) if size <= 2 * _RUN else _make_table(base, size))[:count]
+
+
+def _make_table(base: int, size: int) -> _Hashes:
+    table = np.full(size, base, dtype=np.uint32)
+    table[0] = 1
+    np.cumprod(table, dtype=np.uint32, out=table)
+    table.flags.writeable = False
+    return table
+
+
+_table = lru_cache(maxsize=32)(_make_table)

@@ -1,0 +1,211 @@
+"""Plans as values: what a read touches, cut into tasks. Frozen, picklable, printable; nothing here reads a byte.
+
+A plan may touch too much, never too little: every row is checked again against the conditions (`Spec.where`, `Spec.selection`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from store_core.indexfile import OpenIndex
+from store_core.options import ReadOptions
+from store_core.predicates import Predicate
+from store_core.queues import Queue
+from store_core.segments import Log, Segment
+from store_core.selection import Selection
+
+if TYPE_CHECKING:
+    from store_core.files import Files
+
+__all__ = ["IndexRows", "LogRange", "MissingRange", "Piece", "Places", "Plan", "QueueRows", "QueueSlice", "Spec", "Task", "pack"]
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Walk: the records of `segment` that start in [start, stop). `aligned`: a record begins at `start`."""
+
+    segment: Segment
+    start: int
+    stop: int
+    aligned: bool
+
+    @property
+    def cost(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"walk {self.segment.path} [{self.start}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class MissingRange:
+    """Log bytes [start, stop) that no file holds, though files before and behind them are there."""
+
+    path: str
+    start: int
+    stop: int
+    reason: str
+
+    @property
+    def cost(self) -> int:
+        return 0
+
+    def __str__(self) -> str:
+        return f"report [{self.start}, {self.stop}): {self.reason}"
+
+
+@dataclass(frozen=True)
+class QueueSlice:
+    """Gather: the records of a queue's entries with queueOffset in [first, stop)."""
+
+    queue: Queue
+    first: int
+    stop: int
+    cost: int
+
+    def __str__(self) -> str:
+        return f"gather queue {self.queue.topic}/{self.queue.queue_id} [{self.first}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Gather: the records at these commitLogOffsets, ascending.
+
+    `strict`: an index says that they are there; where one is not, log bytes [start, stop) are walked instead.
+    """
+
+    offsets: tuple[int, ...]
+    strict: bool
+    start: int
+    stop: int
+
+    @property
+    def cost(self) -> int:
+        return 4096 * len(self.offsets)
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(str, self.offsets[:5])) + (", ..." if len(self.offsets) > 5 else "")
+        return f"read {len(self.offsets)} records at {shown}"
+
+
+@dataclass(frozen=True)
+class QueueRows:
+    """The entries of a queue with queueOffset in [first, stop), as rows of the queue table."""
+
+    queue: Queue
+    first: int
+    stop: int
+    cost: int
+
+    def __str__(self) -> str:
+        return f"entries of {self.queue.topic}/{self.queue.queue_id} [{self.first}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class IndexRows:
+    """The entries numbered [first, stop) of an index file, as rows of the index table.
+
+    `before`: the file in front of it, if that one's last message goes on in this one.
+    """
+
+    index: OpenIndex
+    first: int
+    stop: int
+    before: OpenIndex | None = None
+
+    @property
+    def cost(self) -> int:
+        return 1024 * (self.stop - self.first)
+
+    def __str__(self) -> str:
+        return f"entries [{self.first}, {self.stop}) of {self.index.path}"
+
+
+Piece = LogRange | MissingRange | QueueSlice | Places | QueueRows | IndexRows
+
+
+@dataclass(frozen=True)
+class Task:
+    """Pieces that one worker reads, in order. `cost`: about how many bytes of the store that touches."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def cost(self) -> int:
+        return sum(piece.cost for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What all tasks of a plan share.
+
+    `columns`: the result's, in order. `where` and `selection`: conditions on each row. `records_until`: the base offset of the last
+    segment that holds records. `walked`: log ranges that other tasks walk, so that a task that falls back to walking leaves them out.
+    """
+
+    root: str
+    table: str
+    log: Log
+    options: ReadOptions
+    schema: pa.Schema
+    where: tuple[Predicate, ...] = ()
+    selection: Selection = field(default_factory=Selection)
+    broker_name: str | None = None
+    records_until: int = -1
+    walked: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A read, ready to be run task by task, here or on other machines that see the same paths."""
+
+    spec: Spec
+    tasks: tuple[Task, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.spec.schema
+
+    def read(self, task: Task, files: Files | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one task. See `execute.read_task`."""
+        from store_core.execute import read_task
+
+        return read_task(self.spec, task, files)
+
+    def explain(self) -> str:
+        """What is read, what is skipped, and why; one fact a line."""
+        lines = [f"table {self.spec.table} of {self.spec.root}", f"columns: {', '.join(self.schema.names)}"]
+        if self.spec.where:
+            lines.append("where: " + " and ".join(map(str, self.spec.where)))
+        lines += self.notes
+        cost = sum(task.cost for task in self.tasks)
+        lines.append(f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}, about {cost:,} bytes")
+        pieces = [piece for task in self.tasks for piece in task.pieces]
+        lines += [f"  {piece}" for piece in pieces[:_SHOWN]]
+        if len(pieces) > _SHOWN:
+            lines.append(f"  ... and {len(pieces) - _SHOWN} more")
+        return "\n".join(lines)
+
+
+_SHOWN = 20
+
+
+def pack(pieces: list[Piece], most: int) -> tuple[Task, ...]:
+    """Neighbouring pieces put together to tasks of at most `most` bytes each, or one piece where that is larger."""
+    tasks: list[Task] = []
+    held: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if held and size + piece.cost > most:
+            tasks.append(Task(tuple(held)))
+            held, size = [], 0
+        held.append(piece)
+        size += piece.cost
+    if held:
+        tasks.append(Task(tuple(held)))
+    return tuple(tasks)

@@ -1,0 +1,387 @@
+"""Which bytes of a store answer a question: conditions and selection -> tasks. One planner for all access paths.
+
+The paths, best first: the bytes at a commitLogOffset; the index's places for keys; the queues' entries for topics; and the log itself,
+narrowed by offsets and by the times of its files' first records. Each path is completed by a walk of what it can't account for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from store_core.errors import OptionError, nearest
+from store_core.indexfile import IndexDamage
+from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, subtract
+from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
+from store_core.predicates import Range, points_of, range_of
+from store_core.queues import Queue, bounds, first_at_or_after
+from store_core.records import read_head
+from store_core.selection import Selection
+
+if TYPE_CHECKING:
+    from store_core.store import Store
+
+__all__ = ["check_topics", "piece_size", "plan_messages", "queue_bounds", "selected_topics"]
+
+_PLACES_PER_PIECE: Final = 5_000
+_WALK_NOW: Final = 64 << 20
+"""Holes of the index up to this size in all are walked while planning; larger ones become tasks."""
+_MOST_GAPS: Final = 1_000
+"""With more ranges than this that no queue accounts for, the log is walked as a whole."""
+_QUEUE_SHARE: Final = 0.25
+"""Queues that hold more than this part of all entries are read faster by walking the log."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the conditions leave, column by column: sets of values (None: any) and ranges."""
+
+    topics: frozenset[str] | None
+    queue_ids: frozenset[int] | None
+    queue_offset: Range
+    log_offset: Range
+    places: frozenset[int] | None
+    time: Range
+    keys: frozenset[str] | None
+    """Key strings of which each row must have been indexed under at least one."""
+    impossible: bool
+
+
+def _asked(spec: Spec) -> _Asked:
+    where, selection = spec.where, spec.selection
+    topics = points_of(where, "topic")
+    chosen = selected_topics(selection)
+    if chosen is not None:
+        topics = chosen if topics is None else topics & chosen
+    micros = range_of(where, "storeTimestamp")
+    time = Range(None if micros.low is None else -(-micros.low // 1000), None if micros.high is None else micros.high // 1000)
+    end = selection.ending_timestamp
+    time = time.clip(selection.starting_timestamp, None if end is None else end - 1)
+    places = points_of(where, "commitLogOffset")
+    for ids in (points_of(where, "offsetMsgId"), selection.offset_msg_ids):
+        if ids is not None:
+            found = frozenset(_offset_in(text) for text in ids) - {-1}
+            places = found if places is None else places & found
+    log_offset = range_of(where, "commitLogOffset")
+    queue_offset = range_of(where, "queueOffset")
+    queue_ids = points_of(where, "queueId")
+    keys = _keys(spec)
+    sets = (topics, queue_ids, places, keys)
+    impossible = any(s is not None and not s for s in sets) or any(
+        r.is_empty for r in (queue_offset, log_offset, time, range_of(where, "queueId"), range_of(where, "storeSize"))
+    )
+    return _Asked(topics, queue_ids, queue_offset, log_offset, places, time, keys, impossible)
+
+
+def selected_topics(selection: Selection) -> frozenset[str] | None:
+    if selection.subscribe is not None:
+        return frozenset(selection.subscribe)
+    if selection.assign is not None:
+        return frozenset(topic for topic, _ in selection.assign)
+    return None
+
+
+def _offset_in(offset_msg_id: str) -> int:
+    """The commitLogOffset at the end of an offset message id; -1 where that is none."""
+    try:
+        raw = bytes.fromhex(offset_msg_id)
+    except ValueError:
+        return -1
+    return int.from_bytes(raw[-8:], "big", signed=True) if len(raw) in (16, 28) else -1
+
+
+def _keys(spec: Spec) -> frozenset[str] | None:
+    """The smallest set of key strings to look up; None where no condition on keys can use the index."""
+    sets: list[frozenset[str]] = []
+    for values in (points_of(spec.where, "uniqKey"), spec.selection.uniq_keys):
+        if values is not None:
+            sets.append(frozenset(values) - {""})
+    if spec.selection.keys is not None:
+        sets.append(frozenset(k for k in spec.selection.keys if k and " " not in k))
+    raw = points_of(spec.where, "keys")
+    if raw is not None:
+        tokens = [next((t for t in text.split(" ") if t), None) for text in raw]
+        if all(t is not None for t in tokens):
+            sets.append(frozenset(t for t in tokens if t is not None))
+    return min(sets, key=len) if sets else None
+
+
+def plan_messages(store: Store, spec: Spec) -> Plan:
+    """The plan for a read of the messages table."""
+    asked = _asked(spec)
+    spec = replace(spec, records_until=store.records_until)
+    lmq = _lmq_queues(store, spec)
+    if not asked.impossible or lmq:
+        check_topics(store, spec.selection)
+    if asked.impossible and not lmq:
+        return Plan(spec, (), ("the conditions exclude each other: nothing is read",))
+    notes: list[str] = []
+    if lmq:
+        return _plan_lmq(store, spec, asked, lmq, notes)
+    if asked.places is not None:
+        return _plan_places(store, spec, asked, notes)
+    if asked.keys is not None and not spec.options.expand_batches:
+        plan = _plan_keys(store, spec, asked, notes)
+        if plan is not None:
+            return plan
+    if asked.topics is not None or spec.selection.subscribe_pattern is not None:
+        plan = _plan_queues(store, spec, asked, notes)
+        if plan is not None:
+            return plan
+    pieces = log_pieces(store, spec, asked, notes, [(store.log.min_offset, store.log.max_offset)])
+    return Plan(spec, _packed(spec, pieces), tuple(notes))
+
+
+def check_topics(store: Store, selection: Selection) -> None:
+    """An absent topic is an error, if the store can tell which topics there are."""
+    named = selected_topics(selection)
+    if named is None or not store.knows_topics:
+        return
+    for topic in sorted(named - set(store.topics)):
+        raise OptionError(f"no topic {topic!r} in {store.path}.{nearest(topic, store.topics)} It has {len(store.topics)} topics")
+
+
+def _packed(spec: Spec, pieces: list[Piece]) -> tuple[Task, ...]:
+    return pack(pieces, piece_size(spec, sum(p.cost for p in pieces)))
+
+
+def piece_size(spec: Spec, total: int) -> int:
+    most = spec.options.max_partition_bytes
+    if spec.options.min_partitions:
+        most = min(most, -(-total // spec.options.min_partitions))
+    return max(most, 1)
+
+
+# --- places --------------------------------------------------------------------------------------------------------------
+
+
+def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan:
+    places = sorted(p for p in asked.places or () if _within(asked.log_offset, p))
+    inside = [p for p in places if store.log.find(p) is not None]
+    notes.append(f"by commitLogOffset: {len(inside)} records of {store.log.total_bytes:,} bytes of log are read")
+    if len(inside) < len(places):
+        notes.append(f"{len(places) - len(inside)} commitLogOffsets are outside of the log [{store.log.min_offset}, {store.log.max_offset})")
+    return Plan(spec, _packed(spec, _place_pieces(inside, False, 0, 0)), tuple(notes))
+
+
+def _within(bounds_: Range, value: int) -> bool:
+    return (bounds_.low is None or value >= bounds_.low) and (bounds_.high is None or value <= bounds_.high)
+
+
+def _place_pieces(offsets: list[int], strict: bool, start: int, stop: int) -> list[Piece]:
+    """Pieces whose fallback ranges, put together, are [start, stop)."""
+    pieces: list[Piece] = []
+    for at in range(0, len(offsets), _PLACES_PER_PIECE):
+        some = tuple(offsets[at : at + _PLACES_PER_PIECE])
+        end = offsets[at + _PLACES_PER_PIECE] if at + _PLACES_PER_PIECE < len(offsets) else stop
+        pieces.append(Places(some, strict, start if at == 0 else some[0], end))
+    return pieces
+
+
+# --- keys ----------------------------------------------------------------------------------------------------------------
+
+
+def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan | None:
+    keys = asked.keys or frozenset()
+    topics = asked.topics
+    view = store.index_view(spec.options)
+    notes += view.notes
+    if not view.files:
+        return None
+    extra: list[tuple[int, int]] = []
+    if spec.options.index == "verify":
+        # rollback records (0xC) are in no index: only what the queues account for is surely none
+        extra = [gap for gap in store.coverage.gaps if gap[0] < store.coverage.end]
+    if topics is None:
+        # the index knows no keys without a topic. All topics have queues, where the queues account for the whole log
+        if not store.has_queues:
+            notes.append("keys without a topic: no queues tell which topics there are, the log is walked")
+            return None
+        topics = frozenset(store.topics)
+        extra = list(store.coverage.gaps)
+    try:
+        offsets, skipped = index_keys(store.files, view, topics, keys, asked.time)
+    except IndexDamage as e:
+        store.distrust_index(e)
+        notes.append(f"index file {e.path} is damaged, its part of the log is walked: {e}")
+        return _plan_keys(store, spec, asked, notes)
+    notes += skipped
+    holes = sorted({*subtract(view.holes, extra), *extra})
+    walked = tuple(holes)
+    hidden = sum(store.data_size(start, stop) for start, stop in holes)
+    pieces: list[Piece] = []
+    found = set(offsets.tolist())
+    if hidden <= _WALK_NOW and not extra and (kept := store.hole_keys(spec)) is not None:
+        found |= set(kept.find(topics, keys).tolist())
+        walked = ()
+    else:
+        found = {o for o in found if not any(start <= o < stop for start, stop in holes)}
+        pieces = log_pieces(store, spec, asked, notes, holes)
+    places = sorted(o for o in found if _within(asked.log_offset, o) and o >= store.log.min_offset)
+    notes.append(
+        f"by index: {len(keys)} key{'s' * (len(keys) > 1)} in {len(topics)} topic{'s' * (len(topics) > 1)} "
+        f"lead{'s' * (len(keys) == 1)} to {len(places)} records in {len(view.files) - len(skipped)} index files"
+    )
+    if hidden:
+        how = "was walked and is kept" if not walked else "is walked"
+        notes.append(f"not covered by the index, {how}: {_ranges(holes)}")
+    pieces = [*_place_pieces(places, True, store.log.min_offset, store.log.max_offset), *pieces]
+    return Plan(replace(spec, walked=walked), _packed(spec, pieces), tuple(notes))
+
+
+def _ranges(ranges: list[tuple[int, int]]) -> str:
+    shown = ", ".join(f"[{start}, {stop})" for start, stop in ranges[:4])
+    return shown + (f" and {len(ranges) - 4} more ranges" if len(ranges) > 4 else "")
+
+
+# --- queues --------------------------------------------------------------------------------------------------------------
+
+
+def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan | None:
+    """By the entries of the topics' queues; None where walking the log is better."""
+    if not store.has_queues:
+        notes.append(store.why_no_queues)
+        return None
+    wanted = [q for q in store.queues if not q.is_lmq and _wants(spec, asked, q)]
+    total = sum(_entries(q) for q in store.queues if not q.is_lmq)
+    slices = [(q, *queue_bounds(store, spec, asked.queue_offset, asked.time, q)) for q in wanted]
+    slices = [s for s in slices if s[1] < s[2]]
+    asked_for = sum(stop - first for _, first, stop in slices)
+    if total and asked_for > _QUEUE_SHARE * total:
+        notes.append(f"the queues asked for hold {asked_for:,} of about {total:,} entries: walking the log is faster than gathering")
+        return None
+    coverage = store.coverage
+    if len(coverage.gaps) > _MOST_GAPS:
+        notes.append(f"{len(coverage.gaps)} ranges of the log are in no queue: it is walked as a whole")
+        return None
+    notes += store.coverage_notes
+    average = max((coverage.end - store.log.min_offset) // max(total, 1), 100)
+    pieces: list[Piece] = []
+    for queue, first, stop in slices:
+        size = piece_size(spec, asked_for * average)
+        step = max(size // average, 1)
+        for at in range(first, stop, step):
+            end = min(at + step, stop)
+            pieces.append(QueueSlice(queue, at, end, (end - at) * average))
+    notes.append(f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped")
+    gaps = list(coverage.gaps)
+    walked = log_pieces(store, spec, asked, notes, gaps)
+    if walked:
+        notes.append(f"in no queue, walked: {_ranges([(p.start, p.stop) for p in walked if isinstance(p, LogRange)])}")
+    return Plan(replace(spec, walked=tuple(gaps)), _packed(spec, [*pieces, *walked]), tuple(notes))
+
+
+def _wants(spec: Spec, asked: _Asked, queue: Queue) -> bool:
+    return (
+        (asked.topics is None or queue.topic in asked.topics)
+        and (asked.queue_ids is None or queue.queue_id in asked.queue_ids)
+        and spec.selection.takes(queue.topic, queue.queue_id)
+    )
+
+
+def _entries(queue: Queue) -> int:
+    return sum(f.length for f in queue.files) // queue.unit_size
+
+
+def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Queue) -> tuple[int, int]:
+    """The queue offsets [first, stop) of a queue that may be asked for by `offsets`, storeTimestamp in `time` (ms) and the selection.
+
+    Errors: OptionError where startingOffsets is before the first offset that is left, unless failOnDataLoss is false.
+    """
+    first, stop = bounds(store.files, queue, store.log.min_offset)
+    if queue.batch:
+        return first, stop  # an entry's rows go on behind its own offset: the rows are checked
+    start, end = spec.selection.start_of(queue.topic, queue.queue_id), spec.selection.end_of(queue.topic, queue.queue_id)
+    if start is not None and start < first and spec.options.fail_on_data_loss and stop > first:
+        raise OptionError(
+            f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: those messages are "
+            "gone. Set failOnDataLoss=false to read what is left"
+        )
+    first = max(x for x in (first, offsets.low, start) if x is not None)
+    stop = min(x for x in (stop, None if offsets.high is None else offsets.high + 1, end) if x is not None)
+    if first < stop and not time.is_all:
+        first, stop = _time_bounds(store, time, queue, first, stop)
+    return first, stop
+
+
+def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int) -> tuple[int, int]:
+    def stored(offset: int) -> int | None:
+        head = read_head(store.files, store.log, offset)
+        return None if head is None else head.store_timestamp
+
+    if time.low is not None:
+        at = first_at_or_after(store.files, queue, time.low - CLOCK_TOLERANCE_MS, store.log.min_offset, stored)
+        first = max(first, at)
+    if time.high is not None:
+        at = first_at_or_after(store.files, queue, time.high + CLOCK_TOLERANCE_MS + 1, store.log.min_offset, stored)
+        stop = min(stop, at)
+    return first, stop
+
+
+def _lmq_queues(store: Store, spec: Spec) -> list[Queue]:
+    """The light message queues that `subscribe` or `assign` names: their entries stand for other topics' messages."""
+    named = selected_topics(spec.selection)
+    if named is None or not any(topic.startswith("%LMQ%") for topic in named):
+        return []
+    return [q for q in store.queues if q.is_lmq and spec.selection.takes(q.topic, q.queue_id)]
+
+
+def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], notes: list[str]) -> Plan:
+    """Light message queues are read by their entries alone: only the broker's configuration says which messages got one."""
+    named = selected_topics(spec.selection) or frozenset()
+    if plain := sorted(t for t in named if not t.startswith("%LMQ%")):
+        raise OptionError(f"light message queues and topics ({', '.join(plain)}) can't be read in one go. Read them one after the other")
+    pieces: list[Piece] = []
+    for queue in queues:
+        first, stop = queue_bounds(store, spec, Range(), asked.time, queue)
+        if first < stop:
+            pieces.append(QueueSlice(queue, first, stop, (stop - first) * 1024))
+    notes.append(f"by queue: {len(queues)} light message queues")
+    spec = replace(spec, selection=replace(spec.selection, subscribe=None, assign=None, starting_offsets=(), ending_offsets=()))
+    return Plan(spec, _packed(spec, pieces), tuple(notes))
+
+
+# --- the log -------------------------------------------------------------------------------------------------------------
+
+
+def log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges: list[tuple[int, int]]) -> list[Piece]:
+    """Walks of `ranges` of the log, narrowed by offset and time. A range must begin where a record or a gap does."""
+    low = store.log.min_offset if asked.log_offset.low is None else asked.log_offset.low
+    high = store.log.max_offset if asked.log_offset.high is None else asked.log_offset.high + 1
+    segments = store.log.segments
+    skipped = _skipped_by_time(store, asked.time)
+    if skipped:
+        notes.append(f"{len(skipped)} of {len(segments)} commitlog files skipped by the times of their first records")
+    total = sum(stop - start for start, stop in ranges)
+    size = piece_size(spec, total)
+    pieces: list[Piece] = []
+    for i, segment in enumerate(segments):
+        for start, stop in ranges:
+            first, last = max(start, segment.base_offset, low), min(stop, segment.end_offset, high)
+            if first >= last or i in skipped:
+                continue
+            # a range, or a file, begins with a record; a bound that a user gave need not
+            aligned = first == max(start, segment.base_offset)
+            for at in range(first, last, size):
+                pieces.append(LogRange(segment, at, min(at + size, last), aligned and at == first))
+        if i + 1 < len(segments) and segment.end_offset < (after := segments[i + 1]).base_offset:
+            lost = (segment.end_offset, after.base_offset)
+            if lost[0] < high and low < lost[1] and any(start < lost[1] and lost[0] < stop for start, stop in ranges):
+                reason = f"no file holds commitLogOffsets [{lost[0]}, {lost[1]}): {segment.path} ends before {after.path} begins"
+                pieces.append(MissingRange(segment.path, *lost, reason))
+    return pieces
+
+
+def _skipped_by_time(store: Store, time: Range) -> set[int]:
+    """Which segments hold no record of such a time: times ascend in a log, but for the clock's tolerance."""
+    if time.is_all:
+        return set()
+    firsts = store.first_times
+    skipped = set()
+    for i, first in enumerate(firsts):
+        after = next((t for t in firsts[i + 1 :] if t is not None), None)
+        too_late = time.high is not None and first is not None and first - CLOCK_TOLERANCE_MS > time.high
+        too_early = time.low is not None and after is not None and after + CLOCK_TOLERANCE_MS < time.low
+        if too_late or too_early:
+            skipped.add(i)
+    return skipped

@@ -1,0 +1,194 @@
+"""The properties string of a record: `name 0x01 value 0x02`, repeated, the last 0x02 optional (`MessageDecoder#string2messageProperties`).
+
+Whole batches are split by the positions of their separators. RocketMQ's rules hold: an empty name or value is dropped, a second 0x01
+belongs to the value, and where a name stands twice the last one wins.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from store_core import ragged
+from store_core.layout import SEPARATOR_NAME, SEPARATOR_PAIR
+
+__all__ = ["Pairs", "encode_properties", "parse_properties", "split"]
+
+_PREFIX: Final = 8
+_MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(_PREFIX + 1)], dtype=np.uint64)
+"""By name length: which of a little-endian word's bytes belong to the name."""
+_TILE: Final = 1024
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """All properties of `rows` records: m pairs, record by record.
+
+    `first`: int64[rows + 1], which pair each record's begin with; `name_start`, `name_end`, `value_end`: int64[m] positions in `data`
+    (a value starts behind the 0x01 at name_end); `code`: uint64[m], the first eight bytes of each name.
+    `template`: how many pairs each record has, if all records have the same names in the same order; else 0.
+    """
+
+    rows: int
+    data: npt.NDArray[np.uint8]
+    first: npt.NDArray[np.int64]
+    name_start: npt.NDArray[np.int64]
+    name_end: npt.NDArray[np.int64]
+    value_end: npt.NDArray[np.int64]
+    code: npt.NDArray[np.uint64]
+    template: int
+
+    def values(self, name: str) -> pa.StringArray:
+        """The values of one property, one per record, null where a record has it not."""
+        raw = name.encode()
+        # in a template the first record speaks for all
+        scope = slice(0, self.template or len(self.code))
+        prefix = np.uint64(int.from_bytes(raw[:_PREFIX], "little"))
+        hit = np.flatnonzero((self.code[scope] == prefix) & (self.name_end[scope] - self.name_start[scope] == len(raw)))
+        if len(raw) > _PREFIX and len(hit):
+            names = self._cut(self.name_start[hit], self.name_end[hit]).to_pylist()
+            hit = hit[[stored == raw for stored in names]]
+        if not len(hit):
+            return pa.nulls(self.rows, pa.string())
+        if self.template:
+            column = slice(int(hit[-1]), None, self.template)
+            return ragged.text(self._cut(self.name_end[column] + 1, self.value_end[column]))
+        found = ragged.text(self._cut(self.name_end[hit] + 1, self.value_end[hit]))
+        row = np.searchsorted(self.first, hit, side="right") - 1
+        if len(hit) == self.rows and bool((row == np.arange(self.rows)).all()):
+            return found
+        place = np.full(self.rows, -1, dtype=np.int64)
+        place[row] = np.arange(len(hit))  # of equal rows the last assignment stays: the last value wins
+        return found.take(pa.array(place, mask=place < 0))
+
+    def to_map(self) -> pa.MapArray:
+        """map<string, string> per record, empty where a record has no properties."""
+        keep = self._last_of_each_name()
+        if keep is not None:
+            first = np.concatenate([[0], np.cumsum(keep)])[self.first]
+            names = ragged.text(self._cut(self.name_start[keep], self.name_end[keep]))
+            values = ragged.text(self._cut(self.name_end[keep] + 1, self.value_end[keep]))
+        else:
+            first = self.first
+            names = self._tiled_names() if self.template else ragged.text(self._cut(self.name_start, self.name_end))
+            values = ragged.text(self._cut(self.name_end + 1, self.value_end))
+        return pa.MapArray.from_arrays(pa.array(first.astype(np.int32)), names, values)
+
+    def _cut(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
+        return ragged.binary(pa.py_buffer(self.data), starts, ends - starts)
+
+    def _tiled_names(self) -> pa.StringArray:
+        """The first record's names, once for each record."""
+        names = tuple(self._cut(self.name_start[: self.template], self.name_end[: self.template]).to_pylist())
+        return _tile(names, -(-self.rows // _TILE) * _TILE)[: self.rows * self.template]
+
+    def _last_of_each_name(self) -> npt.NDArray[np.bool_] | None:
+        """Which pairs stay once earlier ones of the same name are gone; None where no name stands twice in a record."""
+        rows, scope = (1, slice(0, self.template)) if self.template else (self.rows, slice(None))
+        length = (self.name_end[scope] - self.name_start[scope]).astype(np.uint64)
+        mixed = (self.code[scope] + length) * _MIX >> np.uint64(32)
+        row = np.repeat(np.arange(rows), np.diff(self.first[: rows + 1]))
+        order = np.sort(row.astype(np.uint64) << np.uint64(32) | mixed)
+        if not (order[1:] == order[:-1]).any():
+            return None
+        ids = np.asarray(self._cut(self.name_start, self.name_end).dictionary_encode().indices, dtype=np.int64)
+        by_name = np.repeat(np.arange(self.rows), np.diff(self.first)) * (int(ids.max()) + 1) + ids
+        keep = np.zeros(len(ids), dtype=bool)
+        # np.unique keeps the first of each: look from the end
+        _, last = np.unique(by_name[::-1], return_index=True)
+        keep[len(ids) - 1 - last] = True
+        return None if keep.all() else keep
+
+
+@functools.lru_cache(maxsize=16)
+def _tile(names: tuple[bytes, ...], rows: int) -> pa.StringArray:
+    """`names`, `rows` times over; kept, since the batches of a scan have few different templates."""
+    return ragged.text(pa.array(names * rows, type=pa.binary()))
+
+
+def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pairs:
+    """The pairs of each record's properties, `buffer[start : start + length]`; `buffer` must have a byte behind the last range."""
+    rows = len(starts)
+    stored = np.ndarray((buffer.size,), dtype=np.uint8, buffer=buffer)
+    closed = stored[starts + np.maximum(lengths - 1, 0)] == SEPARATOR_PAIR
+    # where a string lacks its last 0x02, one byte more is copied and made one; where it has one, that only adds an empty pair
+    extra = 0 if closed.all() else 1
+    strings = ragged.binary(buffer, starts, lengths + extra)
+    _, offset_buffer, data_buffer = strings.buffers()
+    ends = np.ndarray((rows + 1,), dtype=np.int32, buffer=offset_buffer)[1:].astype(np.int64)
+    size = int(ends[-1]) if rows else 0
+    data = np.empty(size + _PREFIX, dtype=np.uint8)
+    if size:
+        data[:size] = np.ndarray((size,), dtype=np.uint8, buffer=data_buffer)
+    data[size:] = 0
+    if extra:
+        data[ends - 1] = SEPARATOR_PAIR
+
+    marks = np.flatnonzero(data[:size] <= SEPARATOR_PAIR)
+    kinds = data[marks]
+    half = len(marks) // 2
+    name_end, value_end = marks[0::2], marks[1::2]
+    regular = (
+        len(marks) == 2 * half
+        and bool((kinds[0::2] == SEPARATOR_NAME).all())
+        and bool((kinds[1::2] == SEPARATOR_PAIR).all())
+    )
+    if regular:
+        name_end, value_end = np.ascontiguousarray(name_end), np.ascontiguousarray(value_end)
+        name_start = np.empty_like(value_end)
+        name_start[:1] = 0
+        np.add(value_end[:-1], 1, out=name_start[1:])
+    else:
+        name_start, name_end, value_end = _irregular(marks[kinds > 0], kinds[kinds > 0])
+    if not (bool((name_end > name_start).all()) and bool((value_end > name_end + 1).all())):
+        good = (name_end > name_start) & (value_end > name_end + 1)
+        name_start, name_end, value_end = name_start[good], name_end[good], value_end[good]
+
+    words = np.ndarray((size + 1,), dtype="<u8", buffer=data, strides=(1,))
+    name_length = name_end - name_start
+    code = words[name_start] & _MASKS[np.minimum(name_length, _PREFIX)]
+    each, rest = divmod(len(name_end), rows) if rows else (0, 0)
+    if each and not rest and bool((value_end[each - 1 :: each] == ends - 1).all()):
+        first = np.arange(0, (rows + 1) * each, each)
+        same = bool((code.reshape(rows, each) == code[:each]).all()) and bool((name_length.reshape(rows, each) == name_length[:each]).all())
+        # a longer name shows only its first eight bytes in its code
+        template = each if same and int(name_length[:each].max()) <= _PREFIX else 0
+    else:
+        first = np.searchsorted(name_start, np.concatenate([[0], ends]))
+        template = 0
+    return Pairs(rows, data, first, name_start, name_end, value_end, code, template)
+
+
+def _irregular(
+    marks: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(name_start, name_end, value_end) of pairs whose separators do not simply alternate; pairs without a 0x01 are left out."""
+    ends_at = np.flatnonzero(kinds == SEPARATOR_PAIR)
+    before = np.concatenate([[-1], ends_at[:-1]]) if len(ends_at) else ends_at
+    value_end = marks[ends_at]
+    name_start = np.concatenate([[0], value_end[:-1] + 1]) if len(ends_at) else value_end
+    # a pair's first 0x01 is the first mark behind the pair before it, if that mark is one
+    has_name = ends_at > before + 1
+    return name_start[has_name], marks[before[has_name] + 1], value_end[has_name]
+
+
+def parse_properties(stored: bytes) -> dict[str, str]:
+    """One record's properties as a dict; the plain form of the rules above."""
+    found: dict[str, str] = {}
+    for pair in stored.split(bytes([SEPARATOR_PAIR])):
+        name, mark, value = pair.partition(bytes([SEPARATOR_NAME]))
+        if mark and name and value:
+            found[ragged.decode_utf8(name)] = ragged.decode_utf8(value)
+    return found
+
+
+def encode_properties(pairs: dict[str, str], *, last_separator: bool = True) -> bytes:
+    """The properties string of one record; `last_separator` as 5.2.0 and later write it, False as 4.9.1 to 5.1.4 do."""
+    stored = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items()).encode()
+    return stored if last_separator else stored[:-1]

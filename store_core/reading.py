@@ -1,0 +1,195 @@
+"""Reads records out of log files: a byte range by walking it, or many single places. Yields batches of located records and gaps.
+
+A range's records are those that *start* in it. Ranges of one file, put side by side, give every record once and every gap once, however
+they are cut: a gap belongs to the range that the record before it belongs to, or to the one that begins at the file's start.
+
+What a gap means is told by what stands behind it. With records behind it, in this file or a later one, it is corruption. With none it is
+the log's end: zeros (a clean end), the torn head of a record that was never finished, or stale bytes of older records
+(`writeWithoutMmap`); a broker's recovery ends there too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from store_core.decode import Parts
+from store_core.errors import StoreChangedError
+from store_core.files import Files
+from store_core.framing import Stop, walk
+from store_core.records import diagnose, next_record, record_at
+from store_core.segments import Framing, Log, Segment
+
+__all__ = ["Found", "Gap", "last_segment_with_records", "read_places", "read_range"]
+
+_CHUNK: Final = 4 << 20
+"""Bytes read at once: small enough for the caches, large enough for batches of thousands of records."""
+_MOST_RECORDS: Final = 1 << 14
+_SPARE: Final = 8
+_NEAR: Final = 8 << 10
+"""Two places nearer than this are read in one go: the bytes between cost less than a second read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Located records, all `good`, of one segment. Their buffer is used again for the next batch."""
+
+    segment: Segment
+    parts: Parts
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Bytes [start, end) of the log (absolute) that are no record. `is_tail`: no record stands behind them."""
+
+    segment: Segment
+    start: int
+    end: int
+    reason: str
+    is_tail: bool
+
+
+def last_segment_with_records(files: Files, log: Log) -> int:
+    """The base offset of the last segment that holds a record; -1 if none does. Reads one head where the file's first record is whole."""
+    for segment in reversed(log.segments):
+        if record_at(files, log, segment.base_offset + segment.lead) is not None:
+            return segment.base_offset
+        if next_record(files, log, segment, segment.base_offset) is not None:
+            return segment.base_offset
+    return -1
+
+
+def read_range(
+    files: Files, log: Log, segment: Segment, start: int, stop: int, *, aligned: bool, records_behind: bool
+) -> Iterator[Found | Gap]:
+    """The records of `segment` that start in [start, stop), and the gaps that begin there.
+
+    `aligned`: a record (or gap) begins at `start`, as at a file's beginning; else the first record at or behind `start` is looked for.
+    `records_behind`: whether a later segment holds records.
+    """
+    base, lead = segment.base_offset, segment.lead
+    stop = min(stop, segment.end_offset)
+    if not aligned:
+        first = next_record(files, log, segment, start + lead)
+        if first is None:
+            return
+        start = first - lead
+    position = start - base
+    buffer = bytearray(min(_CHUNK, segment.length) + _SPARE)
+    need = 0
+    while position < stop - base:
+        # a range may be one record long: no more is read than it and the head behind it
+        ahead = min(len(buffer) - _SPARE, max(stop - base - position, need), segment.length - position)
+        got = files.read_into(segment.path, position, memoryview(buffer)[:ahead])
+        need = 0
+        walked = walk(buffer, got, 0, stop - base - position, segment.framing, _MOST_RECORDS)
+        at, why = walked.position, walked.stop
+        if len(walked.starts):
+            parts = Parts.locate(buffer, walked.starts, base + position, got)
+            if not parts.good.all():
+                bad = int(np.argmin(parts.good))
+                at, why = int(walked.starts[bad]) - lead, Stop.INVALID
+                parts = parts.take(slice(0, bad))
+            if len(parts):
+                yield Found(segment, parts)
+        position += at
+        if why is Stop.LIMIT:
+            continue
+        if why is Stop.MORE and position + walked.need <= segment.length:
+            capacity = len(buffer) - _SPARE
+            if got == ahead and walked.need <= capacity and (at > 0 or walked.need > got):
+                need = walked.need
+                continue
+            if walked.need <= capacity:
+                raise StoreChangedError(
+                    f"{segment.path}: {got} bytes at {position} where {segment.length - position} were listed: the file shrank. "
+                    "Open the store again"
+                )
+            if record_at(files, log, base + position + lead) is not None:
+                buffer = bytearray(walked.need + _SPARE)  # one record larger than the buffer, and sound
+                need = walked.need
+                continue
+        if why is Stop.BLANK and _closes(files, log, segment, base + position):
+            return
+        gap, position = _gap(files, log, segment, position, records_behind)
+        if gap is not None:
+            yield gap
+
+
+def _closes(files: Files, log: Log, segment: Segment, offset: int) -> bool:
+    """Whether the blank at `offset` is the file's end: its size fits, or at least no record stands behind it."""
+    position = offset - segment.base_offset
+    head = files.read(segment.path, position, 8)
+    size = int.from_bytes(head[4:8] if segment.framing is Framing.DLEDGER else head[:4], "big", signed=True)
+    return size == segment.length - position or next_record(files, log, segment, offset + 8) is None
+
+
+def _gap(files: Files, log: Log, segment: Segment, position: int, records_behind: bool) -> tuple[Gap | None, int]:
+    """The gap that begins at `position`, and where to read on."""
+    base, lead = segment.base_offset, segment.lead
+    start = base + position
+    found = next_record(files, log, segment, start + lead + 1)
+    if found is not None:
+        end = found - lead
+        return Gap(segment, start, end, diagnose(files, segment, start), False), end - base
+    if start >= segment.end_offset and not records_behind:
+        return None, segment.length
+    reason = diagnose(files, segment, start)
+    if not records_behind and reason.startswith("zeros"):
+        return None, segment.length
+    return Gap(segment, start, segment.end_offset, reason, not records_behind), segment.length
+
+
+def read_places(
+    files: Files, log: Log, offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> Iterator[tuple[Found, npt.NDArray[np.int64]] | npt.NDArray[np.int64]]:
+    """The records at the commitLogOffsets `offsets` (ascending, no two alike), `sizes` bytes each.
+
+    Yields (records, their indexes in `offsets`) and, as a bare array, the indexes of places where no such record stands: outside of the
+    log, no magic or own offset there, or another size.
+    """
+    bases = np.array([s.base_offset for s in log], dtype=np.int64)
+    ends = np.array([s.end_offset for s in log], dtype=np.int64)
+    which = np.searchsorted(bases, offsets, side="right") - 1
+    inside = (which >= 0) & (sizes > 0)
+    if len(bases):
+        inside &= offsets + sizes <= ends[np.maximum(which, 0)]
+    if not inside.all():
+        yield np.flatnonzero(~inside)
+    index = np.flatnonzero(inside)
+    buffer = bytearray(_CHUNK + _SPARE)
+    while len(index):
+        segment = log.segments[int(which[index[0]])]
+        here = index[: int(np.searchsorted(which[index], which[index[0]], side="right"))][:_MOST_RECORDS]
+        starts, spans = _layout(offsets[here], sizes[here])
+        count = max(int(np.searchsorted(starts + sizes[here], _CHUNK, side="right")), 1)
+        here, starts = here[:count], starts[:count]
+        length = int(starts[-1] + sizes[here[-1]])
+        if length > len(buffer) - _SPARE:
+            buffer = bytearray(length + _SPARE)
+        view = memoryview(buffer)
+        begins = spans[: int(np.searchsorted(spans, count))]
+        ends = np.append(starts[begins[1:] - 1] + sizes[here[begins[1:] - 1]], length)
+        places = offsets[here[begins]] - segment.base_offset
+        for place, begin, end in zip(places.tolist(), starts[begins].tolist(), ends.tolist(), strict=True):
+            files.read_into(segment.path, place, view[begin:end])
+        parts = Parts.locate(buffer, starts, offsets[here] - starts, length)
+        right = parts.good & (parts.heads["storeSize"] == sizes[here])
+        if not right.all():
+            yield here[~right]
+            parts = parts.take(right)
+        if len(parts):
+            yield Found(segment, parts), here[right]
+        index = index[len(here) :]
+
+
+def _layout(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(where each record goes in a buffer, which records begin a read). A small gap is read along with what stands around it."""
+    between = offsets[1:] - (offsets[:-1] + sizes[:-1])
+    near = (between >= 0) & (between < _NEAR)
+    starts = np.concatenate([[0], np.cumsum(sizes[:-1] + np.where(near, between, 0))])
+    return starts, np.concatenate([[0], np.flatnonzero(~near) + 1])

@@ -1,0 +1,169 @@
+"""Single records in a log, read in place: is one there, how long is it, when was it stored, what is wrong with these bytes.
+
+A few bytes are read, never the whole record: a damaged size must not make us read or hold a gigabyte.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from store_core.files import Files
+from store_core.framing import HEAD_PEEK, find_record, peek
+from store_core.layout import (
+    DLEDGER_HEADER,
+    HOST_V6_GROWTH,
+    MAGIC_V2,
+    MESSAGE_MAGICS,
+    MIN_RECORD_SIZE,
+    RECORD_HEAD_SIZE,
+    RECORD_HEADS,
+    V6_BORN_FLAG,
+    V6_STORE_FLAG,
+)
+from store_core.segments import Framing, Log, Segment
+
+__all__ = ["Head", "diagnose", "first_record", "next_record", "read_head", "record_at"]
+
+_LEDGER: Final = DLEDGER_HEADER.itemsize
+_SEARCH: Final = 1 << 20
+_FIELDS = struct.Struct(">iiiiiqqiq").unpack_from
+_I64 = struct.Struct(">q").unpack_from
+_I32 = struct.Struct(">i").unpack_from
+_I16 = struct.Struct(">h").unpack_from
+_BORN_HOST_AT: Final = (RECORD_HEADS[0].fields or {})["bornHost"][1]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The start of a record that stands where it says: `size` in bytes, `store_timestamp` in ms."""
+
+    offset: int
+    size: int
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    body_at: int
+    """Position of the body in the record."""
+    body_length: int
+
+
+def read_head(files: Files, log: Log, offset: int) -> Head | None:
+    """The head of the record at commitLogOffset `offset`, or None where no record with that own offset starts there.
+
+    Reads 112 bytes. The lengths behind the head are not looked at: `record_at` does that.
+    """
+    segment = log.find(offset)
+    if segment is None:
+        return None
+    position = offset - segment.base_offset
+    data = files.read(segment.path, position, RECORD_HEAD_SIZE + 2 * HOST_V6_GROWTH)
+    size = peek(data, offset)
+    if not size or position + size > segment.length:
+        return None
+    _, _, _, queue_id, _, queue_offset, _, sys_flag, _ = _FIELDS(data)
+    born = HOST_V6_GROWTH if sys_flag & V6_BORN_FLAG else 0
+    grown = born + (HOST_V6_GROWTH if sys_flag & V6_STORE_FLAG else 0)
+    if len(data) < RECORD_HEAD_SIZE + grown or size < MIN_RECORD_SIZE + grown:
+        return None
+    stored = _I64(data, _BORN_HOST_AT + 8 + born)[0]
+    body_at = RECORD_HEAD_SIZE + grown
+    return Head(offset, size, queue_id, queue_offset, sys_flag, stored, body_at, max(_I32(data, body_at - 4)[0], 0))
+
+
+def record_at(files: Files, log: Log, offset: int) -> Head | None:
+    """`read_head`, and the lengths of topic and properties add up to the record's size as well."""
+    head = read_head(files, log, offset)
+    segment = log.find(offset)
+    if head is None or segment is None:
+        return None
+    position = offset - segment.base_offset
+    magic = _I32(files.read(segment.path, position + 4, 4))[0]
+    topic_at = head.body_at + head.body_length
+    width = 2 if magic == MAGIC_V2 else 1
+    if topic_at + width + 2 > head.size:
+        return None
+    raw = files.read(segment.path, position + topic_at, width)
+    topic_length = int.from_bytes(raw, "big", signed=True)
+    properties_at = topic_at + width + topic_length
+    if topic_length < 0 or properties_at + 2 > head.size:
+        return None
+    properties_length = max(_I16(files.read(segment.path, position + properties_at, 2))[0], 0)
+    return head if properties_at + 2 + properties_length == head.size else None
+
+
+def next_record(files: Files, log: Log, segment: Segment, offset: int) -> int | None:
+    """The first commitLogOffset >= `offset` in `segment` where a whole record stands; None up to the file's end.
+
+    Holes of a sparse file are skipped without reading them.
+    """
+    position: int | None = max(offset - segment.base_offset, 0)
+    while position is not None and position < segment.length:
+        position = files.next_data(segment.path, position)
+        if position is None or position >= segment.length:
+            return None
+        data = files.read(segment.path, position, min(_SEARCH, segment.length - position))
+        if len(data) < MIN_RECORD_SIZE:
+            return None
+        at = 0
+        while True:
+            at = find_record(data, len(data), at, segment.base_offset + position, segment.length - position)
+            if at < 0:
+                break
+            if record_at(files, log, segment.base_offset + position + at) is not None:
+                return segment.base_offset + position + at
+            at += 1
+        position += max(len(data) - HEAD_PEEK + 1, 1)
+    return None
+
+
+def first_record(files: Files, log: Log, start: int, stop: int) -> int | None:
+    """The first commitLogOffset in [start, stop) where a whole record stands, over all files; None if there is none."""
+    for segment in log:
+        if segment.end_offset <= start or segment.base_offset >= stop:
+            continue
+        found = next_record(files, log, segment, max(start, segment.base_offset))
+        if found is not None:
+            return found if found < stop else None
+    return None
+
+
+def _kind(was_record: bool) -> str:
+    return "torn" if was_record else "stale"
+
+
+def diagnose(files: Files, segment: Segment, offset: int) -> str:
+    """What is wrong with the bytes at `offset`, where a record was expected: what was found, what was expected.
+
+    One sentence; for a tail, its first word says the class: `zeros`, `torn` or `stale` (see `reading`).
+    """
+    position = offset - segment.base_offset
+    data = files.read(segment.path, position, RECORD_HEAD_SIZE + _LEDGER)
+    if not data.strip(b"\0"):
+        return "zeros where a record was expected"
+    if segment.framing is Framing.DLEDGER:
+        if len(data) < _LEDGER + HEAD_PEEK:
+            return f"torn: {len(data)} bytes, too few for a DLedger entry"
+        magic = _I32(data)[0]
+        if magic != 1:
+            return f"stale: DLedger magic {magic}, expected 1"
+        data, offset = data[_LEDGER:], offset + _LEDGER
+    if len(data) < 8:
+        return f"torn: {len(data)} bytes, too few for a record"
+    size, magic = _I32(data)[0], _I32(data, 4)[0]
+    own = _I64(data, HEAD_PEEK - 8)[0] if len(data) >= HEAD_PEEK else None
+    if magic not in MESSAGE_MAGICS:
+        # one flipped bit, or a head that is right otherwise: that was a record of this place, not an older one
+        was_record = own == offset or any((magic ^ known).bit_count() == 1 for known in MESSAGE_MAGICS)
+        return f"{_kind(was_record)}: magic {magic & 0xFFFFFFFF:#010x}, expected 0xdaa320a7 or 0xdaa320ab"
+    if own is None:
+        return f"torn: {len(data)} bytes of a record's head"
+    if own != offset:
+        return f"{_kind((own ^ offset).bit_count() == 1)}: the record says it stands at {own}, it stands at {offset}"
+    if size < MIN_RECORD_SIZE:
+        return f"torn: record size {size}, expected at least {MIN_RECORD_SIZE}"
+    if offset + size > segment.end_offset:
+        return f"torn: record size {size}, but only {segment.end_offset - offset} bytes are left in the file"
+    return f"torn: the lengths of body, topic and properties do not add up to the record's size {size}"

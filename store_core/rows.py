@@ -1,0 +1,260 @@
+"""Located records -> rows of the messages table: conditions checked, columns decoded, what is wrong reported as `mode` says."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from store_core import codecs, innerbatch
+from store_core.decode import Context, Parts, Unreadable, columns
+from store_core.errors import CorruptStoreError, StoreWarning
+from store_core.files import Files
+from store_core.plan import Spec
+from store_core.predicates import mask, true_of_null
+from store_core.reading import Found, Gap
+from store_core.schema import CORRUPT_TYPE
+from store_core.selection import Selection
+
+__all__ = ["message_rows", "report", "report_gap", "selected", "selection_columns"]
+
+_RAW_LIMIT: Final = 1 << 20
+"""Bytes of a corrupt range that its row holds; the reason says so where there are more."""
+_CHEAP: Final = ("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "sysFlag", "storeSize", "topic")
+_FAILFAST_HINT: Final = "mode=PERMISSIVE gives such ranges as rows and reads on, DROPMALFORMED leaves them out"
+
+
+def message_rows(spec: Spec, found: Found) -> Iterator[pa.RecordBatch]:
+    """The rows of one batch of records that pass the conditions; and, as `mode` says, what could not be read of them."""
+    options = spec.options
+    context = Context(
+        source_file=found.segment.path,
+        store_path=spec.root,
+        broker_name=spec.broker_name,
+        raw_body=options.body_format == "raw",
+        max_decompressed_size=options.max_decompressed_size,
+    )
+    parts = found.parts
+    if options.expand_batches and (batches := innerbatch.is_batch(parts)).any():
+        whole = parts.take(np.flatnonzero(batches))
+        parts = parts.take(np.flatnonzero(~batches))
+        if len(parts):
+            yield from _rows(spec, found, parts, context, None)
+        inner, source, bad = innerbatch.expand(whole, context)
+        yield from report(spec, found, whole, bad)
+        if len(inner):
+            yield from _rows(spec, found, inner, context, whole.take(source))
+        return
+    yield from _rows(spec, found, parts, context, None)
+
+
+def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts | None) -> Iterator[pa.RecordBatch]:
+    """`outer`: for inner messages, the record that each of them stands in."""
+    bad: list[Unreadable] = []
+    kept: dict[str, pa.Array] = {}
+    keep = np.arange(len(parts))  # which of the first parts are left
+    first = parts
+
+    def get(name: str) -> pa.Array:
+        if name not in kept:
+            source = outer.take(keep) if outer is not None and name in ("storeSize", "rawRecord") else parts
+            made, failed = columns(source, (name,), context)
+            kept[name] = made[name]
+            bad.extend(Unreadable(int(keep[f.index]), f.reason, f.hint) for f in failed)
+        return kept[name]
+
+    for condition in _conditions(spec):
+        passes = condition(get)
+        if passes is None:
+            continue
+        chosen = np.flatnonzero(passes)
+        if len(chosen) < len(parts):
+            parts, keep = parts.take(chosen), keep[chosen]
+            kept = {name: array.take(pa.array(chosen)) for name, array in kept.items()}
+        if not len(parts):
+            break
+    names = [name for name in spec.schema.names if name != spec.options.corrupt_column]
+    for name in names:
+        get(name)
+    if spec.options.verify_crc and len(parts):
+        bad.extend(
+            Unreadable(int(keep[f.index]), f.reason) for f in _crc_faults(parts if outer is None else outer.take(keep))
+        )
+    if bad:
+        yield from report(spec, found, first if outer is None else outer, bad)
+        wrong = np.isin(keep, [f.index for f in bad])
+        good = pa.array(np.flatnonzero(~wrong))
+        kept = {name: kept[name].take(good) for name in names}
+        count = len(good)
+    else:
+        count = len(parts)
+    if count:
+        arrays = [kept[f.name] if f.name in kept else pa.nulls(count, f.type) for f in spec.schema]
+        yield _batch(arrays, spec.schema, count)
+
+
+def _batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    # no column is asked for, only how many rows there are
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, type=pa.struct([])))
+
+
+def _crc_faults(parts: Parts) -> Iterator[Unreadable]:
+    """Records whose body or whole does not have the CRC that they carry."""
+    buffer = memoryview(parts.buffer)
+    stored = parts.header("bodyCRC")
+    for i, (start, length) in enumerate(zip(parts.body_start.tolist(), parts.body_length.tolist(), strict=True)):
+        if length and (crc := codecs.body_crc(buffer[start : start + length])) != stored[i]:
+            yield Unreadable(i, f"BODYCRC is {stored[i]}, the stored body's is {crc}")
+            continue
+        record = parts.record(i)
+        block = codecs.stored_crc_property(record)
+        if block is not None and block != (right := codecs.crc_property(record[: -len(block)])):
+            yield Unreadable(i, f"__CRC32# is {block[9:19].decode('latin-1')}, the record's is {right[9:19].decode()} (digits reversed)")
+
+
+# --- conditions ----------------------------------------------------------------------------------------------------------
+
+Get = Callable[[str], pa.Array]
+Mask = npt.NDArray[np.bool_] | None
+
+
+def _conditions(spec: Spec) -> list[Callable[[Get], Mask]]:
+    """All conditions on a row, those on cheap columns first."""
+    ordered = sorted(spec.where, key=lambda p: (_CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP), p.column == "body"))
+    checks: list[Callable[[Get], Mask]] = []
+    for predicate in ordered:
+        checks.append(lambda get, p=predicate: _true(mask(p, get(p.column))))
+    if spec.selection != Selection():
+        checks.append(lambda get: selected(spec.selection, get))
+    return checks
+
+
+def _true(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def selection_columns(selection: Selection) -> set[str]:
+    """The columns that the selection's check looks at."""
+    asked: set[str] = set()
+    selected(selection, lambda name: asked.add(name) or _EMPTY[name])  # type: ignore[func-returns-value]
+    return asked
+
+
+def selected(selection: Selection, get: Get) -> Mask:
+    """Which rows the selection's options let through, by the rows' own values."""
+    checks: list[npt.NDArray[np.bool_]] = []
+    start, end = selection.starting_timestamp, selection.ending_timestamp
+    if start is not None or end is not None:
+        ms = np.asarray(get("storeTimestamp").view(pa.int64())) // 1000
+        checks += [ms >= start] if start is not None else []
+        checks += [ms < end] if end is not None else []
+    for column, values in (("uniqKey", selection.uniq_keys), ("offsetMsgId", selection.offset_msg_ids), ("tags", selection.tags)):
+        if values is not None:
+            checks.append(_true(pc.is_in(get(column), value_set=pa.array(values, type=pa.string()))))
+    if selection.keys is not None:
+        checks.append(_has_token(get("keys"), selection.keys))
+    by_topic = selection.subscribe is not None or selection.subscribe_pattern is not None or selection.assign is not None
+    if by_topic or selection.starting_offsets or selection.ending_offsets:
+        checks.append(_in_queues(selection, get("topic"), get("queueId"), get("queueOffset")))
+    return np.logical_and.reduce(checks) if checks else None
+
+
+def _has_token(keys: pa.StringArray, wanted: Iterable[str]) -> npt.NDArray[np.bool_]:
+    """Whether any of `wanted` is among the tokens of KEYS, which stand between single spaces."""
+    lists = pc.split_pattern(keys, pattern=" ")
+    hit = pc.is_in(lists.flatten(), value_set=pa.array(list(wanted), type=pa.string()))
+    rows = np.asarray(pc.list_parent_indices(lists))[_true(hit)]
+    found = np.zeros(len(keys), dtype=bool)
+    found[rows] = True
+    return found
+
+
+def _in_queues(selection: Selection, topic: pa.Array, queue_id: pa.Array, queue_offset: pa.Array) -> npt.NDArray[np.bool_]:
+    """A batch has few queues: the options are asked once for each."""
+    coded = topic.dictionary_encode()
+    topics = coded.dictionary.to_pylist()
+    ids, offsets = np.asarray(queue_id), np.asarray(queue_offset)
+    both = np.asarray(coded.indices, dtype=np.int64) << 32 | (ids.astype(np.int64) & 0xFFFFFFFF)
+    found = np.zeros(len(ids), dtype=bool)
+    for each in np.unique(both):
+        rows = np.flatnonzero(both == each)
+        name, queue = topics[int(each) >> 32], int(ids[rows[0]])
+        if not selection.takes(name, queue):
+            continue
+        start, end = selection.start_of(name, queue), selection.end_of(name, queue)
+        inside = np.ones(len(rows), dtype=bool)
+        if start is not None:
+            inside &= offsets[rows] >= start
+        if end is not None:
+            inside &= offsets[rows] < end
+        found[rows] = inside
+    return found
+
+
+_EMPTY: Final[dict[str, Any]] = {
+    "storeTimestamp": pa.array([], type=pa.timestamp("us", "UTC")),
+    "queueId": pa.array([], type=pa.int32()),
+    "queueOffset": pa.array([], type=pa.int64()),
+    **{name: pa.array([], type=pa.string()) for name in ("uniqKey", "offsetMsgId", "tags", "keys", "topic")},
+}
+
+
+# --- what can't be read --------------------------------------------------------------------------------------------------
+
+
+def report(spec: Spec, found: Found, parts: Parts, bad: Iterable[Unreadable]) -> Iterator[pa.RecordBatch]:
+    """The records whose content can't be given, as `mode` says."""
+    for fault in sorted({f.index: f for f in bad}.values(), key=lambda f: f.index):
+        start = int(parts.heads["commitLogOffset"][fault.index]) - found.segment.base_offset
+        raw = parts.record(fault.index)
+        yield from _corrupt(spec, found.segment.path, start, start + len(raw), fault.reason, fault.hint, raw)
+
+
+def report_gap(spec: Spec, files: Files, gap: Gap) -> Iterator[pa.RecordBatch]:
+    """A range that holds no record, as `mode` says. A log's end is never an error: a broker's recovery ends there too."""
+    start, end = gap.start - gap.segment.base_offset, gap.end - gap.segment.base_offset
+    size = end - start
+    if gap.is_tail:
+        text = (
+            f"{gap.segment.path}: the log ends at byte {start} (commitLogOffset {gap.start}); the {size} bytes behind are no "
+            f"record ({gap.reason}). A broker's recovery would cut the log here"
+        )
+        warnings.warn(text, StoreWarning, stacklevel=2)
+        if spec.options.mode != "PERMISSIVE" or gap.reason.startswith("stale"):
+            return
+    raw = files.read(gap.segment.path, start, min(size, _RAW_LIMIT))
+    reason = gap.reason if size <= _RAW_LIMIT else f"{gap.reason} (raw holds the first {_RAW_LIMIT} of {size} bytes)"
+    if gap.is_tail:
+        yield from _corrupt_row(spec, gap.segment.path, start, end, reason, raw)
+    else:
+        yield from _corrupt(spec, gap.segment.path, start, end, reason, None, raw)
+
+
+def _corrupt(
+    spec: Spec, path: str, start: int, end: int, reason: str, hint: str | None, raw: bytes
+) -> Iterator[pa.RecordBatch]:
+    if spec.options.mode == "FAILFAST":
+        full = f"bytes [{start}, {end}) can't be read as messages: {reason}"
+        raise CorruptStoreError(full, path=path, offset=start, hint=f"{hint}. {_FAILFAST_HINT}" if hint else _FAILFAST_HINT)
+    if spec.options.mode == "PERMISSIVE":
+        yield from _corrupt_row(spec, path, start, end, reason, raw)
+    else:
+        warnings.warn(f"{path}: bytes [{start}, {end}) were left out: {reason}", StoreWarning, stacklevel=2)
+
+
+def _corrupt_row(spec: Spec, path: str, start: int, end: int, reason: str, raw: bytes) -> Iterator[pa.RecordBatch]:
+    """All columns null but the corrupt record's; so it passes only conditions that null passes."""
+    column = spec.options.corrupt_column
+    if column is None or column not in spec.schema.names or not true_of_null(spec.where) or spec.selection != Selection():
+        warnings.warn(f"{path}: bytes [{start}, {end}) could not be read: {reason}", StoreWarning, stacklevel=2)
+        return
+    value = {"file": path, "start": start, "end": end, "reason": reason, "raw": raw}
+    arrays = [pa.array([value], type=CORRUPT_TYPE) if f.name == column else pa.nulls(1, f.type) for f in spec.schema]
+    yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)

@@ -1,0 +1,238 @@
+"""An opened store: plans, scans, lookups. What is read once per open (queue coverage, index headers, walked holes) is kept here."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import pyarrow as pa
+
+from store_core.coverage import Coverage, cover
+from store_core.errors import OptionError
+from store_core.execute import read_task
+from store_core.files import LocalFiles, local_path
+from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_files, open_index
+from store_core.listing import list_store
+from store_core.lookup import HoleKeys, IndexView, view_index
+from store_core.options import ReadOptions, parse_options
+from store_core.plan import Plan, Spec
+from store_core.planner import plan_messages
+from store_core.predicates import Where, parse_where, to_ms
+from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
+from store_core.reading import Gap, last_segment_with_records
+from store_core.records import read_head
+from store_core.rows import report_gap
+from store_core.tableplans import plan_index, plan_queues
+from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, select
+
+__all__ = ["Store", "open_store", "schema_of"]
+
+
+def schema_of(options: ReadOptions) -> pa.Schema:
+    """The columns of a table as the options make it: the table's own, extra ones, and in mode PERMISSIVE the corrupt record's."""
+    table = {"messages": MESSAGES, "consumequeue": QUEUE, "index": INDEX}[options.table]
+    fields = [*table, *(EXTRA_COLUMNS.field(name) for name in options.extra_columns)]
+    if options.corrupt_column is not None:
+        fields.append(pa.field(options.corrupt_column, CORRUPT_TYPE))
+    return pa.schema(fields)
+
+
+def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
+    """Opens the store at `path`: a broker's storePathRootDir, or its commitlog folder alone (then no queue or index is used).
+
+    Lists the commitlog's files and reads no message. `options`: those of `store_core.options.OPTIONS`; they are the defaults of all
+    calls on the store.
+    Errors: StoreNotFoundError, OptionError, UnsupportedStoreError, CorruptStoreError (two files for the same offsets).
+    """
+    return Store(os.fspath(path), options)
+
+
+class Store:
+    """One opened store. Not for use by several threads at once. What it says of the files is what they were when it was opened."""
+
+    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+        self._given = dict(options)
+        self.options = parse_options(self._given)
+        self.files = LocalFiles()
+        self.path = local_path(path)
+        listing = list_store(self.files, self.path, self.options)
+        self.root = listing.root
+        self.log = listing.log
+        self.broker_name = listing.broker_name
+        self._index: dict[tuple[Any, ...], IndexView] = {}
+        self._holes: dict[tuple[tuple[int, int], ...], HoleKeys | None] = {}
+
+    # --- what is read once per open
+
+    @functools.cached_property
+    def records_until(self) -> int:
+        """The base offset of the last segment that holds a record; -1 for none."""
+        return last_segment_with_records(self.files, self.log)
+
+    @functools.cached_property
+    def first_times(self) -> list[int | None]:
+        """The storeTimestamp (ms) of each segment's first record; None where no record stands at its start."""
+        heads = [read_head(self.files, self.log, s.base_offset + s.lead) for s in self.log]
+        return [None if head is None else head.store_timestamp for head in heads]
+
+    @functools.cached_property
+    def has_queues(self) -> bool:
+        """Whether queues can be read from files."""
+        return self.root is not None and has_queue_files(self.files, self.root)
+
+    @functools.cached_property
+    def why_no_queues(self) -> str:
+        """One sentence about why `has_queues` is false."""
+        if self.root is None:
+            return f"{self.path} was opened as a commitlog alone: its queues and index are not used. Open the store's root for them"
+        if (database := rocksdb_queue(self.files, self.root)) is not None:
+            return f"the queues of {self.path} are a RocksDB ({database}), which is not read: their messages are found in the commitlog"
+        return f"{self.path} has no consumequeue files"
+
+    @functools.cached_property
+    def queues(self) -> tuple[Queue, ...]:
+        return list_queues(self.files, self.root) if self.root is not None else ()
+
+    @functools.cached_property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that have queues, sorted."""
+        return tuple(sorted({queue.topic for queue in self.queues}))
+
+    @functools.cached_property
+    def knows_topics(self) -> bool:
+        """Whether a topic without queues is surely absent: the queues account for the whole log."""
+        return self.has_queues and not any(start < self.coverage.end for start, _ in self.coverage.gaps)
+
+    @functools.cached_property
+    def coverage(self) -> Coverage:
+        """What part of the log the queues account for. Reads every queue entry once."""
+        return cover(self.files, self.queues, self.log, self.coverage_notes)
+
+    @functools.cached_property
+    def coverage_notes(self) -> list[str]:
+        return []
+
+    def data_size(self, start: int, stop: int) -> int:
+        """Bytes of the log range that are not holes of sparse files."""
+        return sum(
+            self.files.data_size(s.path, max(start - s.base_offset, 0), min(stop - s.base_offset, s.length))
+            for s in self.log
+            if s.base_offset < stop and start < s.end_offset
+        )
+
+    def index_view(self, options: ReadOptions) -> IndexView:
+        """The index files as they can be used under these options; checked once."""
+        key = (options.index, options.max_hash_slot_num, options.max_index_num)
+        if key not in self._index:
+            self._index[key] = view_index(self.files, self.root, self.log, options)
+        return self._index[key]
+
+    def open_indexes(self, options: ReadOptions) -> tuple[list[OpenIndex], list[Unusable]]:
+        """The index files with entries, oldest first, and those whose sizes can't be told or whose header is damaged."""
+        found = [
+            open_index(
+                self.files,
+                listed,
+                max_hash_slot_num=options.max_hash_slot_num,
+                max_index_num=options.max_index_num,
+                max_phys=self.log.max_offset,
+            )
+            for listed in list_index_files(self.files, self.root or self.path)
+        ]
+        return [f for f in found if isinstance(f, OpenIndex) and f.entries], [f for f in found if isinstance(f, Unusable)]
+
+    def distrust_index(self, damage: IndexDamage) -> None:
+        """Leaves an index file out from now on."""
+        note = f"index file {damage.path} is damaged, its part of the log is walked: {damage}"
+        self._index = {key: view.without(damage.path, self.log, note) for key, view in self._index.items()}
+
+    def hole_keys(self, spec: Spec) -> HoleKeys | None:
+        """The keys of what the index does not cover; walked once. None if they are too many to keep."""
+        holes = self.index_view(spec.options).holes
+        if holes not in self._holes:
+            gaps: list[Gap] = []
+            self._holes[holes] = HoleKeys.walk(self.files, self.log, holes, self.records_until, gaps)
+            for gap in gaps:
+                for _ in report_gap(spec, self.files, gap):
+                    pass
+        return self._holes[holes]
+
+    # --- reading
+
+    def plan(
+        self, where: Where | None = None, columns: Sequence[str] | None = None, table: str | None = None, **options: Any
+    ) -> Plan:
+        """How a read would be done; see `scan` for the arguments. Nothing is decoded yet."""
+        spec = self._spec(where, columns, table, options)
+        return _PLANNERS[spec.table](self, spec)
+
+    def scan(
+        self, where: Where | None = None, columns: Sequence[str] | None = None, table: str | None = None, **options: Any
+    ) -> pa.RecordBatchReader:
+        """The rows of a table that meet all conditions, as a reader of batches of some thousand rows.
+
+        `where`: (column, op, value) conditions, ANDed; ops =, !=, <, <=, >, >=, in, is null, is not null; times as aware datetimes
+        or ms. `columns`: the result's columns, in that order; None for all. `table`: messages, consumequeue or index. `options`:
+        more options for this read, over those of `open_store`.
+        Errors: OptionError; CorruptStoreError while reading, in mode FAILFAST.
+        """
+        plan = self.plan(where, columns, table, **options)
+        batches = (batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files))
+        return pa.RecordBatchReader.from_batches(plan.schema, batches)
+
+    def explain(
+        self, where: Where | None = None, columns: Sequence[str] | None = None, table: str | None = None, **options: Any
+    ) -> str:
+        """What `scan` would read, what it would skip, and why."""
+        return self.plan(where, columns, table, **options).explain()
+
+    def lookup(
+        self,
+        topic: str,
+        key: str,
+        start: int | datetime | None = None,
+        end: int | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """All messages of `topic` that have `key` among the space-separated tokens of their KEYS, by commitLogOffset.
+
+        `start`, `end`: storeTimestamp, ms or aware datetimes, both inclusive. No cap, no default window.
+        """
+        if not isinstance(topic, str) or not isinstance(key, str) or not topic or not key:
+            raise OptionError(f"lookup wants a topic and a key as text, not {topic!r} and {key!r}")
+        where: list[tuple[str, str, Any]] = [("topic", "=", topic)]
+        if start is not None:
+            where.append(("storeTimestamp", ">=", to_ms(start)))
+        if end is not None:
+            where.append(("storeTimestamp", "<=", to_ms(end)))
+        plan = self.plan(where, columns, keys=[key], **options)
+        batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
+        return pa.Table.from_batches(batches, plan.schema)
+
+    def _spec(self, where: Where | None, columns: Sequence[str] | None, table: str | None, options: Mapping[str, Any]) -> Spec:
+        read = self.options
+        if options or table is not None:
+            given = {**self._given, **options} | ({"table": table} if table is not None else {})
+            read = parse_options(given)
+        schema = schema_of(read)
+        return Spec(
+            root=self.path,
+            table=read.table,
+            log=self.log,
+            options=read,
+            schema=select(schema, columns),
+            where=parse_where(where, schema),
+            selection=read.selection,
+            broker_name=read.broker_name or self.broker_name,
+        )
+
+
+_PLANNERS: Final[dict[str, Callable[[Store, Spec], Plan]]] = {
+    "messages": plan_messages,
+    "consumequeue": plan_queues,
+    "index": plan_index,
+}

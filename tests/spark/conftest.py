@@ -1,0 +1,92 @@
+"""Spark sessions for the tests: one local session, or the same on a real cluster of processes.
+
+`RMQ_SPARK_TEST_CLUSTER=1` runs every test here on a standalone master with two workers, each a process of its own, from the pip
+package alone; without it only the tests marked `cluster` start that.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rmq_spark
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of all tests that do not say otherwise."""
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("spark")
+        on_cluster = os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1"
+        master = stack.enter_context(cluster(folder)) if on_cluster else "local[2]"
+        session = rmq_spark.session(master, **SMALL, **{"spark.sql.warehouse.dir": str(folder / "warehouse")})
+        stack.callback(session.stop)
+        yield session
+
+
+@pytest.fixture(scope="session")
+def cluster_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a standalone master with two workers."""
+    with cluster(tmp_path_factory.mktemp("cluster")) as master:
+        yield master
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """Starts a master and two workers (1 core, 1 GiB each) on loopback; yields the master's address; stops them."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    env = os.environ | {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_NO_DAEMONIZE": "1",
+    }
+    port, log = free_port(), folder / "cluster.log"
+    master = f"spark://127.0.0.1:{port}"
+    launch = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    worker = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder), master]
+    commands = [["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"], worker, worker]
+    processes = []
+    with log.open("wb") as out:
+        try:
+            for command, kind in zip(commands, ("master.Master", "worker.Worker", "worker.Worker"), strict=True):
+                started = [launch[0], f"{launch[1]}.{kind}", *command]
+                processes.append(subprocess.Popen(started, env=env, stdout=out, stderr=out, cwd=folder))
+            wait_for_workers(log, 2)
+            yield master
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+            for process in processes:
+                process.wait(timeout=30)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_workers(log: Path, count: int, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while log.read_text(errors="replace").count("Registering worker") < count:
+        if time.monotonic() > end:
+            raise TimeoutError(
+                f"no {count} workers within {seconds} s; the log says:\n{log.read_text(errors='replace')[-3000:]}"
+            )
+        time.sleep(0.2)
