@@ -1,4 +1,4 @@
-"""Makes `rocketmq-consumequeue` known to Spark, which registers the `DefaultSource` of every installed module named `pyspark_*`."""
+"""Makes `rocketmq-consumequeue` known: Spark registers the `DefaultSource` of every installed module named `pyspark_*`."""
 
 from __future__ import annotations
 

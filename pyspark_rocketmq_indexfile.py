@@ -1,4 +1,4 @@
-"""Makes `rocketmq-indexfile` known to Spark, which registers the `DefaultSource` of every installed module named `pyspark_*`."""
+"""Makes `rocketmq-indexfile` known: Spark registers the `DefaultSource` of every installed module named `pyspark_*`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes `rocketmq-store` known to Spark, which registers the `DefaultSource` of every installed module named `pyspark_*`."""
+"""Makes `rocketmq-store` known: Spark registers the `DefaultSource` of every installed module named `pyspark_*`."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ class StoreSource(DataSource):
     @one_sentence
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._given = self._own_table(_read_options(options, self.format))
-        self._read = parse_options(self._given)
+        given = self._own_table(_read_options(options, self.format))
+        self._read = parse_options(given)
+        self._given = {name: value for name, value in given.items() if name not in ("path", "paths")}
 
     @classmethod
     def name(cls) -> str:
@@ -92,9 +93,9 @@ SOURCES = (StoreSource, CommitLogSource, ConsumeQueueSource, IndexFileSource)
 
 
 def _read_options(options: Mapping[str, str], format_name: str) -> dict[str, Any]:
-    """The options of a read, with names in lower case, and of a CREATE TABLE without what Spark adds there (owner, provider, location, comment, ...).
+    """The options, with names in lower case; at CREATE TABLE without what Spark adds then (owner, provider, ...).
 
-    What was an option then stands there twice, as NAME and as option.NAME; a path always is one.
+    What was an option stands there twice, as NAME and as option.NAME; a path always is one.
     """
     given = {key.lower(): value for key, value in options.items()}
     if given.get("provider", "").lower() != format_name or "owner" not in given:

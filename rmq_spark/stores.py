@@ -55,9 +55,9 @@ def _matches(path: str) -> list[str]:
 
 
 def plan_stores(paths: Iterable[str], options: Mapping[str, Any], columns: Sequence[str]) -> list[Plan]:
-    """One plan per store, all with the same schema. `options`: as given, with names in lower case; of those,
+    """One plan per store, all with the same schema. `options`: as given, with names in lower case.
 
-    `subscribe`, `assign` and the offsets may name topics that only some of the stores have, and `minPartitions` is for all together.
+    With several stores, each topic need be in one of them only, and `minPartitions` is for all together.
     """
     stores = [open_store(path, **options) for path in expand(paths)]
     if len(stores) == 1:

@@ -1,9 +1,9 @@
 """The format of Apache RocketMQ's broker store: reads it, without a broker and without Spark.
 
-    import store_core
-    store = store_core.open_store("path/to/store")
-    store.scan(where=[("topic", "=", "Orders")], columns=["queueOffset", "body"]).read_all()
-    store.lookup("Orders", "order-4711")
+import store_core
+store = store_core.open_store("path/to/store")
+store.scan(where=[("topic", "=", "Orders")], columns=["queueOffset", "body"]).read_all()
+store.lookup("Orders", "order-4711")
 """
 
 from __future__ import annotations

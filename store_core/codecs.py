@@ -17,7 +17,7 @@ from store_core.layout import (
     SEPARATOR_NAME,
 )
 
-__all__ = ["body_crc", "compression_name", "compress", "crc_property", "decompress", "stored_crc_property"]
+__all__ = ["body_crc", "compress", "compression_name", "crc_property", "decompress", "stored_crc_property"]
 
 _STEP = 1 << 20
 
@@ -35,7 +35,9 @@ def decompress(body: bytes, sys_flag: int, most: int) -> bytes:
     name = compression_name(sys_flag)
     if name is None:
         kind = (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
-        raise CorruptStoreError(f"compression type {kind} in sysFlag {sys_flag:#x}; RocketMQ has 0 (zlib), 1 (lz4), 2 (zstd), 3 (zlib)")
+        raise CorruptStoreError(
+            f"compression type {kind} in sysFlag {sys_flag:#x}; RocketMQ has 0 (zlib), 1 (lz4), 2 (zstd), 3 (zlib)"
+        )
     try:
         plain = _inflate(body, most) if name == "zlib" else _stream(body, name, most)
     except (zlib.error, OSError, pa.ArrowException) as e:

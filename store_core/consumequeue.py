@@ -57,7 +57,7 @@ def _is_filler(commit_log_offset: Any, size: Any) -> Any:
 
 
 class Unit(NamedTuple):
-    """One unit; `queue_offset` is -1 in a plain one, whose place says it."""
+    """One unit; `queue_offset` is 0 in a plain one, whose place says it."""
 
     commit_log_offset: int
     size: int
@@ -68,7 +68,7 @@ class Unit(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether a broker takes it for a unit. Fillers are valid."""
-        return bool(_is_valid(self.commit_log_offset, self.size, max(self.queue_offset, 0), self.batch_size))
+        return bool(_is_valid(self.commit_log_offset, self.size, self.queue_offset, self.batch_size))
 
     @property
     def is_filler(self) -> bool:
@@ -79,8 +79,8 @@ class Unit(NamedTuple):
 class Entries:
     """Queue entries as native arrays of one length: int64, int64, int32, int64, int32.
 
-    An entry stands for the queue offsets [queue_offset, queue_offset + batch_size); batch_size is 1 in a plain queue. To be read,
-    not written: a column of equal values may be one value without strides.
+    An entry stands for the queue offsets [queue_offset, queue_offset + batch_size); batch_size is 1 in a plain queue. To be
+    read, not written: a column of equal values may be one value without strides.
     """
 
     queue_offset: Int64
@@ -215,7 +215,7 @@ def decode_unit(data: Bytes, position: int, batch: bool) -> Unit:
         offset, size, tags, _, queue_offset, count, *_ = _ONE_BATCH_UNIT(data, position)
         return Unit(offset, size, tags, queue_offset, count)
     offset, size, tags = _ONE_UNIT(data, position)
-    return Unit(offset, size, tags, -1, 1)
+    return Unit(offset, size, tags, 0, 1)
 
 
 # --- ext -----------------------------------------------------------------------------------------------------------------

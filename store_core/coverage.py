@@ -136,9 +136,10 @@ def _is_blank(files: Files, log: Log, i: int, offset: int, gaps: list[tuple[int,
     if gaps and gaps[-1][1] == offset:
         return False
     segment = log.segments[i]
-    words = np.frombuffer(files.read(segment.path, offset - segment.base_offset, _BLANK_HEAD), ">i4")
-    if len(words) < 2:
+    head = files.read(segment.path, offset - segment.base_offset, _BLANK_HEAD)
+    if len(head) < _BLANK_HEAD:
         return False
+    words = np.frombuffer(head, ">i4")
     return bool(words[0] == DLEDGER_BLANK_MAGIC if segment.framing is Framing.DLEDGER else words[1] == BLANK_MAGIC)
 
 

@@ -33,13 +33,13 @@ from store_core.layout import (
 from store_core.properties import Pairs, split
 from store_core.schema import EXTRA_COLUMNS, MESSAGES, TIMESTAMP
 
-__all__ = ["Context", "Parts", "Unreadable", "columns"]
+__all__ = ["TIME_LIMIT_MS", "Context", "Parts", "Unreadable", "columns", "host_text"]
 
 Bool = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 _V6: Final = V6_BORN_FLAG | V6_STORE_FLAG
-_TIME_LIMIT_MS: Final = (1 << 63) // 1000 - 1
+TIME_LIMIT_MS: Final = (1 << 63) // 1000 - 1
 """Beyond this a time in ms is no timestamp('us'); about the year 294,000."""
 
 
@@ -159,7 +159,7 @@ class Parts:
         """One header field of every record as a native array (int32 or int64)."""
         if self.v6 is not None and (RECORD_HEADS[0].fields or {})[name][1] > (RECORD_HEADS[0].fields or {})["bornHost"][1]:
             out: npt.NDArray[Any] | None = None
-            for bits, where, heads in self._by_family():
+            for _, where, heads in self._by_family():
                 values = heads[name]
                 out = np.empty(len(self), dtype=values.dtype.newbyteorder("=")) if out is None else out
                 out[where] = values
@@ -250,7 +250,7 @@ def _header(name: str) -> Callable[[Parts, Context], Made]:
 def _time(name: str) -> Callable[[Parts, Context], Made]:
     def make(parts: Parts, context: Context) -> Made:
         ms = parts.header(name)
-        beyond = np.flatnonzero((ms > _TIME_LIMIT_MS) | (ms < -_TIME_LIMIT_MS))
+        beyond = np.flatnonzero((ms > TIME_LIMIT_MS) | (ms < -TIME_LIMIT_MS))
         bad = [Unreadable(int(i), f"{name} is {int(ms[i])} ms, which is no time that can be told") for i in beyond]
         if bad:
             ms[beyond] = 0
@@ -261,7 +261,7 @@ def _time(name: str) -> Callable[[Parts, Context], Made]:
 
 def _host(name: str) -> Callable[[Parts, Context], Made]:
     def make(parts: Parts, context: Context) -> Made:
-        return _merge([(where, _each_host(raw, _host_text)) for where, raw in parts.address(name)])
+        return _merge([(where, _each_host(raw, host_text)) for where, raw in parts.address(name)])
 
     return make
 
@@ -281,7 +281,7 @@ def _each_host(raw: npt.NDArray[np.void], write: Callable[[bytes], str]) -> pa.S
     return pa.array([write(host) for host in hosts], type=pa.string()).take(coded.indices)
 
 
-def _host_text(host: bytes) -> str:
+def host_text(host: bytes) -> str:
     """`ip:port`; an IPv6 address as `Inet6Address#getHostAddress` writes it (eight groups, none left out), in brackets."""
     port = int.from_bytes(host[-4:], "big", signed=True)
     address = host[:-4]
@@ -321,7 +321,9 @@ def _offset_msg_id(parts: Parts, context: Context) -> Made:
         words = np.ascontiguousarray(offsets if len(where) == len(parts) else offsets[where]).view(np.uint16)
         letters[:, host_width:] = _hex_of_two()[words].view(np.uint8).reshape(-1, 16)
         ends = np.arange(0, (len(where) + 1) * letters.shape[1], letters.shape[1], dtype=np.int32)
-        pieces.append((where, pa.Array.from_buffers(pa.string(), len(where), [None, pa.py_buffer(ends), pa.py_buffer(letters)])))
+        pieces.append(
+            (where, pa.Array.from_buffers(pa.string(), len(where), [None, pa.py_buffer(ends), pa.py_buffer(letters)]))
+        )
     return _merge(pieces)
 
 

@@ -46,7 +46,9 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
         for name in (*(told or ()), *(options.read_only_commit_log_store_paths or ())):
             folder = os.path.join(path, name)
             if not os.path.isdir(folder):
-                raise StoreNotFoundError(f"{folder}: no such folder, though storePathCommitLog or readOnlyCommitLogStorePaths names it")
+                raise StoreNotFoundError(
+                    f"{folder}: no such folder, though storePathCommitLog or readOnlyCommitLogStorePaths names it"
+                )
             folders.append((folder, Framing.PLAIN))
     else:
         folders = [(e.path, Framing.PLAIN) for e in entries if e.is_dir and _COMMITLOG.match(e.name)]
@@ -103,9 +105,13 @@ def _no_store(files: Files, path: str, entries: list[Entry]) -> Exception:
     if not os.path.isdir(path):
         return StoreNotFoundError(f"{path} is a file. Give the folder: the broker's storePathRootDir, or its commitlog")
     if names & set(_TIERED):
-        return UnsupportedStoreError(f"{path} belongs to a tiered store, which can't be read yet. Give the broker's own storePathRootDir")
+        return UnsupportedStoreError(
+            f"{path} belongs to a tiered store, which can't be read yet. Give the broker's own storePathRootDir"
+        )
     if path.rstrip("/").endswith(("consumequeue", "index", "config")) and files.list(os.path.join(path, "..", "commitlog")):
         return StoreNotFoundError(f"{path} is a part of a store. Give the store's root, {os.path.dirname(path)}")
     near = [e.path for e in entries if e.is_dir and any(_COMMITLOG.match(inner.name) for inner in files.list(e.path))]
     hint = f" Did you mean {near[0]}?" if near else " Give the broker's storePathRootDir, or its commitlog folder"
-    return StoreNotFoundError(f"{path} holds no RocketMQ store: no commitlog folder with files of 20 digits, no dledger-*/data.{hint}")
+    return StoreNotFoundError(
+        f"{path} holds no RocketMQ store: no commitlog folder with files of 20 digits, no dledger-*/data.{hint}"
+    )

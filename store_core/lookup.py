@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from store_core.decode import Context, columns
 from store_core.files import Files
-from store_core.hashing import key_hash
 from store_core.indexfile import OpenIndex, Unusable, chain, list_index_files, open_index, verify_index
 from store_core.indextable import key_strings
 from store_core.options import ReadOptions
@@ -61,7 +60,11 @@ def view_index(files: Files, root: str | None, log: Log, options: ReadOptions) -
     notes: list[str] = []
     for listed in list_index_files(files, root):
         opened = open_index(
-            files, listed, max_hash_slot_num=options.max_hash_slot_num, max_index_num=options.max_index_num, max_phys=log.max_offset
+            files,
+            listed,
+            max_hash_slot_num=options.max_hash_slot_num,
+            max_index_num=options.max_index_num,
+            max_phys=log.max_offset,
         )
         if isinstance(opened, Unusable):
             notes.append(f"index file {opened.path} can't be used, its part of the log is walked: {opened.reason}")
@@ -142,28 +145,24 @@ def subtract(ranges: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
     return left
 
 
-def index_keys(
-    files: Files, view: IndexView, topics: Iterable[str], keys: Iterable[str], time: Range
-) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """The commitLogOffsets (ascending, each once) that the index gives for any of the keys in any of the topics, and what was skipped.
+def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range) -> tuple[set[int], list[str]]:
+    """The commitLogOffsets that the index gives for any of the key hashes, and which files were skipped.
 
     `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped. A hash is not a key: rows
     have to be checked. Errors: IndexDamage.
     """
     low = None if time.low is None else time.low - CLOCK_TOLERANCE_MS
     high = None if time.high is None else time.high + CLOCK_TOLERANCE_MS
-    hashes = sorted({key_hash(topic, key) for topic in topics for key in keys})
-    hits: list[npt.NDArray[np.int64]] = []
+    hits: set[int] = set()
     skipped = []
     for opened in view.files:
         if (low is not None and opened.end_timestamp < low) or (high is not None and opened.begin_timestamp > high):
-            skipped.append(f"index file {opened.path} skipped: its times [{opened.begin_timestamp}, {opened.end_timestamp}] don't match")
+            times = f"[{opened.begin_timestamp}, {opened.end_timestamp}]"
+            skipped.append(f"index file {opened.path} skipped: its times {times} don't match")
             continue
-        hits.extend(chain(files, opened, h).commit_log_offset for h in hashes)
-    found = [h for h in hits if len(h)]
-    if not found:
-        return np.empty(0, dtype=np.int64), skipped
-    return (np.unique(np.concatenate(found)) if len(found) > 1 or len(found[0]) > 1 else found[0]), skipped
+        for wanted in hashes:
+            hits.update(chain(files, opened, wanted).commit_log_offset.tolist())
+    return hits, skipped
 
 
 @dataclass(frozen=True)
@@ -173,15 +172,14 @@ class HoleKeys:
     hashes: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
 
-    def find(self, topics: Iterable[str], keys: Iterable[str]) -> npt.NDArray[np.int64]:
-        """The commitLogOffsets that may hold any of the keys, ascending, each once."""
-        if not len(self.hashes):
-            return self.offsets
-        hashes = [key_hash(topic, key) for topic in topics for key in keys]
-        hits = [
-            self.offsets[np.searchsorted(self.hashes, h) : np.searchsorted(self.hashes, h, side="right")] for h in hashes
-        ]
-        return np.unique(np.concatenate(hits)) if hits else self.offsets[:0]
+    def find(self, hashes: Iterable[int]) -> set[int]:
+        """The commitLogOffsets of any of the key hashes."""
+        found: set[int] = set()
+        if len(self.hashes):
+            for wanted in hashes:
+                first, stop = np.searchsorted(self.hashes, (wanted, wanted + 1))
+                found.update(self.offsets[first:stop].tolist())
+        return found
 
     @classmethod
     def walk(
@@ -216,5 +214,3 @@ def _walk(files: Files, log: Log, holes: Iterable[tuple[int, int]], records_unti
             if low < high:
                 behind = segment.base_offset < records_until
                 yield from read_range(files, log, segment, low, high, aligned=True, records_behind=behind)
-
-

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from store_core.decode import Context
 from store_core.indexfile import OpenIndex
 from store_core.options import ReadOptions
 from store_core.predicates import Predicate
@@ -21,7 +22,19 @@ from store_core.selection import Selection
 if TYPE_CHECKING:
     from store_core.files import Files
 
-__all__ = ["IndexRows", "LogRange", "MissingRange", "Piece", "Places", "Plan", "QueueRows", "QueueSlice", "Spec", "Task", "pack"]
+__all__ = [
+    "IndexRows",
+    "LogRange",
+    "MissingRange",
+    "Piece",
+    "Places",
+    "Plan",
+    "QueueRows",
+    "QueueSlice",
+    "Spec",
+    "Task",
+    "pack",
+]
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,16 @@ class Spec:
     broker_name: str | None = None
     records_until: int = -1
     walked: tuple[tuple[int, int], ...] = ()
+
+    def context(self, source_file: str | None) -> Context:
+        """What decoding a batch of this read has to know."""
+        return Context(
+            source_file=source_file,
+            store_path=self.root,
+            broker_name=self.broker_name,
+            raw_body=self.options.body_format == "raw",
+            max_decompressed_size=self.options.max_decompressed_size,
+        )
 
 
 @dataclass(frozen=True)

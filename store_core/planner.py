@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from store_core.errors import OptionError, nearest
+from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
 from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, subtract
 from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
@@ -138,7 +139,9 @@ def check_topics(store: Store, selection: Selection) -> None:
     if named is None or not store.knows_topics:
         return
     for topic in sorted(named - set(store.topics)):
-        raise OptionError(f"no topic {topic!r} in {store.path}.{nearest(topic, store.topics)} It has {len(store.topics)} topics")
+        raise OptionError(
+            f"no topic {topic!r} in {store.path}.{nearest(topic, store.topics)} It has {len(store.topics)} topics"
+        )
 
 
 def _packed(spec: Spec, pieces: list[Piece]) -> tuple[Task, ...]:
@@ -160,7 +163,9 @@ def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     inside = [p for p in places if store.log.find(p) is not None]
     notes.append(f"by commitLogOffset: {len(inside)} records of {store.log.total_bytes:,} bytes of log are read")
     if len(inside) < len(places):
-        notes.append(f"{len(places) - len(inside)} commitLogOffsets are outside of the log [{store.log.min_offset}, {store.log.max_offset})")
+        notes.append(
+            f"{len(places) - len(inside)} commitLogOffsets are outside of the log [{store.log.min_offset}, {store.log.max_offset})"
+        )
     return Plan(spec, _packed(spec, _place_pieces(inside, False, 0, 0)), tuple(notes))
 
 
@@ -199,8 +204,9 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
             return None
         topics = frozenset(store.topics)
         extra = list(store.coverage.gaps)
+    hashes = sorted({key_hash(topic, key) for topic in topics for key in keys})
     try:
-        offsets, skipped = index_keys(store.files, view, topics, keys, asked.time)
+        found, skipped = index_keys(store.files, view, hashes, asked.time)
     except IndexDamage as e:
         store.distrust_index(e)
         notes.append(f"index file {e.path} is damaged, its part of the log is walked: {e}")
@@ -210,9 +216,8 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
     walked = tuple(holes)
     hidden = sum(store.data_size(start, stop) for start, stop in holes)
     pieces: list[Piece] = []
-    found = set(offsets.tolist())
     if hidden <= _WALK_NOW and not extra and (kept := store.hole_keys(spec)) is not None:
-        found |= set(kept.find(topics, keys).tolist())
+        found |= kept.find(hashes)
         walked = ()
     else:
         found = {o for o in found if not any(start <= o < stop for start, stop in holes)}
@@ -248,7 +253,9 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     slices = [s for s in slices if s[1] < s[2]]
     asked_for = sum(stop - first for _, first, stop in slices)
     if total and asked_for > _QUEUE_SHARE * total:
-        notes.append(f"the queues asked for hold {asked_for:,} of about {total:,} entries: walking the log is faster than gathering")
+        notes.append(
+            f"the queues asked for hold {asked_for:,} of about {total:,} entries: walking the log is faster than gathering"
+        )
         return None
     coverage = store.coverage
     if len(coverage.gaps) > _MOST_GAPS:
@@ -263,7 +270,9 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
         for at in range(first, stop, step):
             end = min(at + step, stop)
             pieces.append(QueueSlice(queue, at, end, (end - at) * average))
-    notes.append(f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped")
+    notes.append(
+        f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped"
+    )
     gaps = list(coverage.gaps)
     walked = log_pieces(store, spec, asked, notes, gaps)
     if walked:
@@ -330,7 +339,9 @@ def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], note
     """Light message queues are read by their entries alone: only the broker's configuration says which messages got one."""
     named = selected_topics(spec.selection) or frozenset()
     if plain := sorted(t for t in named if not t.startswith("%LMQ%")):
-        raise OptionError(f"light message queues and topics ({', '.join(plain)}) can't be read in one go. Read them one after the other")
+        raise OptionError(
+            f"light message queues and topics ({', '.join(plain)}) can't be read in one go. Read them one after the other"
+        )
     pieces: list[Piece] = []
     for queue in queues:
         first, stop = queue_bounds(store, spec, Range(), asked.time, queue)
@@ -367,7 +378,9 @@ def log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges
         if i + 1 < len(segments) and segment.end_offset < (after := segments[i + 1]).base_offset:
             lost = (segment.end_offset, after.base_offset)
             if lost[0] < high and low < lost[1] and any(start < lost[1] and lost[0] < stop for start, stop in ranges):
-                reason = f"no file holds commitLogOffsets [{lost[0]}, {lost[1]}): {segment.path} ends before {after.path} begins"
+                reason = (
+                    f"no file holds commitLogOffsets [{lost[0]}, {lost[1]}): {segment.path} ends before {after.path} begins"
+                )
                 pieces.append(MissingRange(segment.path, *lost, reason))
     return pieces
 

@@ -65,18 +65,20 @@ class Range:
         return Range(max(lows) if lows else None, min(highs) if highs else None)
 
 
-def to_ms(value: object) -> int:
-    """A time as milliseconds since 1970: an int as it is, an aware datetime floored.
+def to_ms(value: object, *, ceiling: bool = False) -> int:
+    """A time as milliseconds since 1970: an int as it is, an aware datetime floored, or with `ceiling` rounded up.
 
     Errors: OptionError for anything else, a datetime without a zone too.
     """
-    return _micros(value) // 1000
+    return -(-_micros(value) // 1000) if ceiling else _micros(value) // 1000
 
 
 def _micros(value: object) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise OptionError(f"{value!r} has no time zone. Give an aware datetime (tzinfo=timezone.utc) or milliseconds since 1970")
+            raise OptionError(
+                f"{value!r} has no time zone. Give an aware datetime (tzinfo=timezone.utc) or milliseconds since 1970"
+            )
         return (value - _EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int) and not isinstance(value, bool):
         return value * 1000
@@ -100,7 +102,9 @@ def _parse(condition: Any, schema: pa.Schema) -> Predicate:
         raise OptionError(f"{condition!r} is no condition. Write (column, op, value), as ('topic', '=', 'Orders')")
     column, op, value = (*condition, None)[:3]
     if column not in schema.names:
-        raise OptionError(f"no column {column!r} to filter on.{nearest(str(column), schema.names)} Columns: {', '.join(schema.names)}")
+        raise OptionError(
+            f"no column {column!r} to filter on.{nearest(str(column), schema.names)} Columns: {', '.join(schema.names)}"
+        )
     op = " ".join(op.lower().split()) if isinstance(op, str) else op
     op = {"==": "=", "<>": "!="}.get(op, op)
     if op not in OPS:

@@ -135,9 +135,7 @@ def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray
     half = len(marks) // 2
     name_end, value_end = marks[0::2], marks[1::2]
     regular = (
-        len(marks) == 2 * half
-        and bool((kinds[0::2] == SEPARATOR_NAME).all())
-        and bool((kinds[1::2] == SEPARATOR_PAIR).all())
+        len(marks) == 2 * half and bool((kinds[0::2] == SEPARATOR_NAME).all()) and bool((kinds[1::2] == SEPARATOR_PAIR).all())
     )
     if regular:
         name_end, value_end = np.ascontiguousarray(name_end), np.ascontiguousarray(value_end)
@@ -156,7 +154,9 @@ def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray
     each, rest = divmod(len(name_end), rows) if rows else (0, 0)
     if each and not rest and bool((value_end[each - 1 :: each] == ends - 1).all()):
         first = np.arange(0, (rows + 1) * each, each)
-        same = bool((code.reshape(rows, each) == code[:each]).all()) and bool((name_length.reshape(rows, each) == name_length[:each]).all())
+        same = bool((code.reshape(rows, each) == code[:each]).all()) and bool(
+            (name_length.reshape(rows, each) == name_length[:each]).all()
+        )
         # a longer name shows only its first eight bytes in its code
         template = each if same and int(name_length[:each].max()) <= _PREFIX else 0
     else:
@@ -184,7 +184,9 @@ def parse_properties(stored: bytes) -> dict[str, str]:
     for pair in stored.split(bytes([SEPARATOR_PAIR])):
         name, mark, value = pair.partition(bytes([SEPARATOR_NAME]))
         if mark and name and value:
-            found[ragged.decode_utf8(name)] = ragged.decode_utf8(value)
+            key = ragged.decode_utf8(name)
+            found.pop(key, None)  # the last one counts, and stands where it stands
+            found[key] = ragged.decode_utf8(value)
     return found
 
 

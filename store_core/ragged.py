@@ -44,7 +44,9 @@ def binary(buffer: pa.Buffer, starts: Ints, lengths: Ints) -> pa.BinaryArray:
 
 def text(values: pa.BinaryArray) -> pa.StringArray:
     """The same bytes as strings; bytes that are no UTF-8 become U+FFFD, as in Java's `new String(bytes, UTF_8)`."""
-    strings = pa.Array.from_buffers(pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset)
+    strings = pa.Array.from_buffers(
+        pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
+    )
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:

@@ -161,7 +161,7 @@ def read_places(
     if not inside.all():
         yield np.flatnonzero(~inside)
     index = np.flatnonzero(inside)
-    buffer = bytearray(_CHUNK + _SPARE)
+    buffer = bytearray()
     while len(index):
         segment = log.segments[int(which[index[0]])]
         here = index[: int(np.searchsorted(which[index], which[index[0]], side="right"))][:_MOST_RECORDS]
@@ -170,7 +170,7 @@ def read_places(
         here, starts = here[:count], starts[:count]
         length = int(starts[-1] + sizes[here[-1]])
         if length > len(buffer) - _SPARE:
-            buffer = bytearray(length + _SPARE)
+            buffer = bytearray((length if here[-1] == index[-1] else max(length, _CHUNK)) + _SPARE)
         view = memoryview(buffer)
         begins = spans[: int(np.searchsorted(spans, count))]
         ends = np.append(starts[begins[1:] - 1] + sizes[here[begins[1:] - 1]], length)
@@ -187,7 +187,9 @@ def read_places(
         index = index[len(here) :]
 
 
-def _layout(offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _layout(
+    offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(where each record goes in a buffer, which records begin a read). A small gap is read along with what stands around it."""
     between = offsets[1:] - (offsets[:-1] + sizes[:-1])
     near = (between >= 0) & (between < _NEAR)

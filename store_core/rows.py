@@ -31,16 +31,9 @@ _FAILFAST_HINT: Final = "mode=PERMISSIVE gives such ranges as rows and reads on,
 
 def message_rows(spec: Spec, found: Found) -> Iterator[pa.RecordBatch]:
     """The rows of one batch of records that pass the conditions; and, as `mode` says, what could not be read of them."""
-    options = spec.options
-    context = Context(
-        source_file=found.segment.path,
-        store_path=spec.root,
-        broker_name=spec.broker_name,
-        raw_body=options.body_format == "raw",
-        max_decompressed_size=options.max_decompressed_size,
-    )
+    context = spec.context(found.segment.path)
     parts = found.parts
-    if options.expand_batches and (batches := innerbatch.is_batch(parts)).any():
+    if spec.options.expand_batches and (batches := innerbatch.is_batch(parts)).any():
         whole = parts.take(np.flatnonzero(batches))
         parts = parts.take(np.flatnonzero(~batches))
         if len(parts):
@@ -82,9 +75,7 @@ def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts
     for name in names:
         get(name)
     if spec.options.verify_crc and len(parts):
-        bad.extend(
-            Unreadable(int(keep[f.index]), f.reason) for f in _crc_faults(parts if outer is None else outer.take(keep))
-        )
+        bad.extend(Unreadable(int(keep[f.index]), f.reason) for f in _crc_faults(parts if outer is None else outer.take(keep)))
     if bad:
         yield from report(spec, found, first if outer is None else outer, bad)
         wrong = np.isin(keep, [f.index for f in bad])
@@ -116,7 +107,9 @@ def _crc_faults(parts: Parts) -> Iterator[Unreadable]:
         record = parts.record(i)
         block = codecs.stored_crc_property(record)
         if block is not None and block != (right := codecs.crc_property(record[: -len(block)])):
-            yield Unreadable(i, f"__CRC32# is {block[9:19].decode('latin-1')}, the record's is {right[9:19].decode()} (digits reversed)")
+            yield Unreadable(
+                i, f"__CRC32# is {block[9:19].decode('latin-1')}, the record's is {right[9:19].decode()} (digits reversed)"
+            )
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------------
@@ -127,7 +120,9 @@ Mask = npt.NDArray[np.bool_] | None
 
 def _conditions(spec: Spec) -> list[Callable[[Get], Mask]]:
     """All conditions on a row, those on cheap columns first."""
-    ordered = sorted(spec.where, key=lambda p: (_CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP), p.column == "body"))
+    ordered = sorted(
+        spec.where, key=lambda p: (_CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP), p.column == "body")
+    )
     checks: list[Callable[[Get], Mask]] = []
     for predicate in ordered:
         checks.append(lambda get, p=predicate: _true(mask(p, get(p.column))))
@@ -155,7 +150,11 @@ def selected(selection: Selection, get: Get) -> Mask:
         ms = np.asarray(get("storeTimestamp").view(pa.int64())) // 1000
         checks += [ms >= start] if start is not None else []
         checks += [ms < end] if end is not None else []
-    for column, values in (("uniqKey", selection.uniq_keys), ("offsetMsgId", selection.offset_msg_ids), ("tags", selection.tags)):
+    for column, values in (
+        ("uniqKey", selection.uniq_keys),
+        ("offsetMsgId", selection.offset_msg_ids),
+        ("tags", selection.tags),
+    ):
         if values is not None:
             checks.append(_true(pc.is_in(get(column), value_set=pa.array(values, type=pa.string()))))
     if selection.keys is not None:

@@ -109,7 +109,9 @@ def select(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         raise OptionError(f"columns must be a list of names, not the string {columns!r}. Write [{columns!r}]")
     for name in columns:
         if name not in schema.names:
-            raise OptionError(f"no column {name!r} in this table.{nearest(name, schema.names)} Its columns: {', '.join(schema.names)}")
+            raise OptionError(
+                f"no column {name!r} in this table.{nearest(name, schema.names)} Its columns: {', '.join(schema.names)}"
+            )
     if len(set(columns)) != len(columns):
         raise OptionError(f"a column stands twice in {list(columns)}")
     return pa.schema([schema.field(name) for name in columns])

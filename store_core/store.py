@@ -11,24 +11,30 @@ from typing import Any, Final
 import pyarrow as pa
 
 from store_core.coverage import Coverage, cover
-from store_core.errors import OptionError
+from store_core.decode import Context
+from store_core.errors import CorruptStoreError, OptionError
 from store_core.execute import read_task
 from store_core.files import LocalFiles, local_path
 from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_files, open_index
 from store_core.listing import list_store
-from store_core.lookup import HoleKeys, IndexView, view_index
+from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
+from store_core.onekey import as_table, read_record
 from store_core.options import ReadOptions, parse_options
 from store_core.plan import Plan, Spec
 from store_core.planner import plan_messages
-from store_core.predicates import Where, parse_where, to_ms
+from store_core.predicates import Range, Where, parse_where, to_ms
 from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
 from store_core.reading import Gap, last_segment_with_records
 from store_core.records import read_head
 from store_core.rows import report_gap
-from store_core.tableplans import plan_index, plan_queues
+from store_core.hashing import key_hash
 from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, select
+from store_core.selection import Selection
+from store_core.tableplans import plan_index, plan_queues
 
 __all__ = ["Store", "open_store", "schema_of"]
+
+_FEW: Final = 100
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
@@ -38,6 +44,11 @@ def schema_of(options: ReadOptions) -> pa.Schema:
     if options.corrupt_column is not None:
         fields.append(pa.field(options.corrupt_column, CORRUPT_TYPE))
     return pa.schema(fields)
+
+
+@functools.lru_cache(maxsize=256)
+def _selected(columns: tuple[str, ...] | None) -> pa.Schema:
+    return select(MESSAGES, columns)
 
 
 def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
@@ -204,14 +215,80 @@ class Store:
         """
         if not isinstance(topic, str) or not isinstance(key, str) or not topic or not key:
             raise OptionError(f"lookup wants a topic and a key as text, not {topic!r} and {key!r}")
+        low = None if start is None else to_ms(start, ceiling=True)
+        high = None if end is None else to_ms(end)
+        if not options and (found := self._lookup_one(topic, key, low, high, columns)) is not None:
+            return found
         where: list[tuple[str, str, Any]] = [("topic", "=", topic)]
-        if start is not None:
-            where.append(("storeTimestamp", ">=", to_ms(start)))
-        if end is not None:
-            where.append(("storeTimestamp", "<=", to_ms(end)))
-        plan = self.plan(where, columns, keys=[key], **options)
+        if low is not None:
+            where.append(("storeTimestamp", ">=", low))
+        if high is not None:
+            where.append(("storeTimestamp", "<=", high))
+        plan = self.plan(where, columns, table="messages", **{**options, "keys": [key]})
         batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
-        return pa.Table.from_batches(batches, plan.schema)
+        table = pa.Table.from_batches(batches, plan.schema)
+        # index and walks come one after the other
+        return table.sort_by("commitLogOffset") if "commitLogOffset" in table.column_names else table
+
+    def _lookup_one(
+        self, topic: str, key: str, low: int | None, high: int | None, columns: Sequence[str] | None
+    ) -> pa.Table | None:
+        """`lookup` by the index alone; None where that can't answer and a plan has to."""
+        options = self.options
+        if not self._is_plain or " " in key:
+            return None
+        view = self.index_view(options)
+        if not view.files or (kept := self.hole_keys(self._lookup_spec)) is None:
+            return None
+        try:
+            wanted = key_hash(topic, key)
+            found, _ = index_keys(self.files, view, (wanted,), Range(low, high))
+        except IndexDamage as e:
+            self.distrust_index(e)
+            return None
+        offsets = sorted(found | kept.find((wanted,)))
+        if len(offsets) > _FEW:
+            return None  # many are faster as arrays
+        name = topic.encode("utf-8", "surrogatepass")
+        hits = []
+        for offset in offsets:
+            if offset < self.log.min_offset:
+                continue
+            record = read_record(self.files, self.log, offset)
+            if record is None:
+                return None  # the index leads astray: the plan walks
+            if record.topic != name or not record.has_key(key):
+                if wanted not in record.key_hashes():
+                    return None  # not even the hash is right: no collision, but damage
+            else:
+                time = record.store_timestamp
+                if (low is None or time >= low) and (high is None or time <= high):
+                    hits.append(record)
+        schema = _selected(None if columns is None else tuple(columns))
+        try:
+            return as_table(hits, schema, self._context)
+        except CorruptStoreError:
+            return None  # the plan says which record, as `mode` wants it
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """Whether the store's options say nothing of which messages or columns, so that `_lookup_one` can answer."""
+        options = self.options
+        return (
+            options.selection == Selection()
+            and options.index == "trust"
+            and options.table == "messages"
+            and options.corrupt_column is None
+            and not (options.extra_columns or options.expand_batches or options.verify_crc)
+        )
+
+    @functools.cached_property
+    def _lookup_spec(self) -> Spec:
+        return self._spec(None, None, None, {})
+
+    @functools.cached_property
+    def _context(self) -> Context:
+        return self._lookup_spec.context(None)
 
     def _spec(self, where: Where | None, columns: Sequence[str] | None, table: str | None, options: Mapping[str, Any]) -> Spec:
         read = self.options

@@ -9,7 +9,7 @@ from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, chain
 from store_core.lookup import CLOCK_TOLERANCE_MS
 from store_core.plan import IndexRows, Piece, Plan, QueueRows, Spec, pack
-from store_core.planner import check_topics, piece_size, queue_bounds, selected_topics
+from store_core.planner import check_topics, piece_size, queue_bounds
 from store_core.predicates import Range, points_of, range_of
 
 if TYPE_CHECKING:
@@ -59,11 +59,15 @@ def plan_index(store: Store, spec: Spec) -> Plan:
     Errors: UnsupportedStoreError where there is no index to be read; OptionError for a file whose sizes can't be told.
     """
     if store.root is None:
-        raise UnsupportedStoreError(f"no index table: {store.path} was opened as a commitlog alone. Open the store's root for its index")
+        raise UnsupportedStoreError(
+            f"no index table: {store.path} was opened as a commitlog alone. Open the store's root for its index"
+        )
     opened, faults = store.open_indexes(spec.options)
     if faults:
         first = faults[0]
-        raise OptionError(f"{first.path}: {first.reason}. Give maxHashSlotNum as in the broker's configuration, or take the file away")
+        raise OptionError(
+            f"{first.path}: {first.reason}. Give maxHashSlotNum as in the broker's configuration, or take the file away"
+        )
     notes = []
     micros = range_of(spec.where, "storeTimestamp")
     low = None if micros.low is None else micros.low // 1000 - CLOCK_TOLERANCE_MS
@@ -75,8 +79,12 @@ def plan_index(store: Store, spec: Spec) -> Plan:
     hashes = _hashes(spec)
     pieces: list[Piece] = []
     for i, index in enumerate(opened):
-        if (time.low is not None and index.end_timestamp < time.low) or (time.high is not None and index.begin_timestamp > time.high):
-            notes.append(f"index file {index.path} skipped: its times [{index.begin_timestamp}, {index.end_timestamp}] don't match")
+        if (time.low is not None and index.end_timestamp < time.low) or (
+            time.high is not None and index.begin_timestamp > time.high
+        ):
+            notes.append(
+                f"index file {index.path} skipped: its times [{index.begin_timestamp}, {index.end_timestamp}] don't match"
+            )
             continue
         before = opened[i - 1] if i and opened[i - 1].end_phy_offset == index.begin_phy_offset else None
         pieces += _file_pieces(store, spec, index, before, hashes, notes)
@@ -108,7 +116,9 @@ def _hashes(spec: Spec) -> set[int] | None:
     hashes = None if found is None else set(found)
     if topics is not None and keys is not None:
         types = points_of(spec.where, "indexType")
-        prefixes = {""} if types is not None and "tag" not in types else {_TAG_PREFIX} if types == {"tag"} else {"", _TAG_PREFIX}
+        prefixes = (
+            {""} if types is not None and "tag" not in types else {_TAG_PREFIX} if types == {"tag"} else {"", _TAG_PREFIX}
+        )
         named = {key_hash(topic, prefix + key) for topic in topics for key in keys for prefix in prefixes}
         hashes = named if hashes is None else hashes & named
     return hashes

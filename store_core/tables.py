@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from store_core.consumequeue import Entries
-from store_core.decode import Context, columns
+from store_core.decode import columns
 from store_core.files import Files
 from store_core.indexfile import IndexEntries, OpenIndex, read_index_entries
 from store_core.indextable import key_strings, resolve_entries
@@ -35,7 +35,9 @@ _TAIL: Final = 64
 def queue_rows(spec: Spec, piece: QueueRows, files: Files) -> Iterator[pa.RecordBatch]:
     """A row per entry of the queue, as read from its files; entries of records before the log's start are left out."""
     queue = piece.queue
-    for file, entries in read_entries(files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop, batch=10_000):
+    for file, entries in read_entries(
+        files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop, batch=10_000
+    ):
         count = len(entries)
         values: dict[str, Any] = {
             "topic": pa.repeat(pa.scalar(queue.topic), count),
@@ -58,7 +60,9 @@ def _passing(spec: Spec, values: dict[str, pa.Array], count: int) -> Iterator[pa
     """One batch of the rows that pass the conditions."""
     keep = np.ones(count, dtype=bool)
     for predicate in spec.where:
-        keep &= np.asarray(mask(predicate, values[predicate.column]).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
+        keep &= np.asarray(
+            mask(predicate, values[predicate.column]).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool
+        )
     if spec.table == "index" and (passing := selected(spec.selection, values.__getitem__)) is not None:
         keep &= passing
     chosen = np.flatnonzero(keep)
@@ -179,14 +183,7 @@ def _messages(
         if not isinstance(found, tuple):
             continue
         records, index = found
-        context = Context(
-            source_file=records.segment.path,
-            store_path=spec.root,
-            broker_name=spec.broker_name,
-            raw_body=spec.options.body_format == "raw",
-            max_decompressed_size=spec.options.max_decompressed_size,
-        )
-        made, bad = columns(records.parts, names, context)
+        made, bad = columns(records.parts, names, spec.context(records.segment.path))
         for _ in report(spec, records, records.parts, bad):
             pass  # the entry stays, with null for what could not be read
         batches.append(made)

@@ -10,6 +10,8 @@ from tests.golden_stores import ANSWERED_NAMES, Golden
 from tests.oracle import read_store
 from tests.spark.rows import offsets, rows_of, select_offsets
 
+COMPRESSED, COMPRESSION_TYPE = 0x1, 0x700
+
 
 @pytest.mark.parametrize("name", ANSWERED_NAMES)
 def test_every_row_of_a_golden_store(spark: SparkSession, golden: Golden, name: str) -> None:
@@ -18,6 +20,8 @@ def test_every_row_of_a_golden_store(spark: SparkSession, golden: Golden, name: 
     expected = golden.messages(name)
     assert [row["commitLogOffset"] for row in rows] == [row["commitLogOffset"] for row in expected]
     for row, wanted in zip(rows, expected, strict=True):
+        if wanted["sysFlag"] & COMPRESSION_TYPE:  # what RocketMQ 5.3.3 and later take out once they have decompressed a body
+            wanted["sysFlag"] |= COMPRESSED
         assert row == wanted
 
 
