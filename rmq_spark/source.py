@@ -51,8 +51,9 @@ class StoreSource(DataSource):
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:
         columns = choose(schema, self._read)
-        extra = [name for name in columns if name in EXTRA_COLUMNS.names]
-        options = self._given | {"extracolumns": extra or None}
+        options = self._given
+        if self._read.table == "messages":
+            options = options | {"extracolumns": [name for name in columns if name in EXTRA_COLUMNS.names] or None}
         return StoreReader(plan_stores(self._read.path, options, columns))
 
     def _own_table(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Compression and CRC of bodies, as `MessageDecoder`, `CompressorFactory`, `UtilAll#crc32` and `MessageDecoder#createCrc32` do them."""
+"""Compression and CRC of bodies, as `MessageDecoder`, `CompressorFactory`, `UtilAll#crc32` and `MessageDecoder#createCrc32` do
+them.
+"""
 
 from __future__ import annotations
 

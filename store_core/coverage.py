@@ -48,8 +48,8 @@ class Coverage:
     `gaps`: ranges [start, stop) of the log, ascending and not adjacent, that no entry accounts for; bytes of a missing segment
     are in no gap. All behind `end` is a gap, free space included: only a scan can tell it from records. A gap starts at a
     segment's first byte or where a sound entry ends, so a walk can start there. Each entry that counts is either sound and in
-    no gap, or lies in a gap with all its bytes: who reads queues and gaps takes from a queue only what is not `in_gaps`, and
-    gets no record twice.
+    no gap, or lies in a gap with all its bytes: who reads queues and gaps takes from a queue only what is not `in_gaps`. Only
+    the log is not read here: that a sound entry's record is there, and of that queue and offset, is for the reader to check.
     """
 
     end: int

@@ -1,7 +1,7 @@
 """Records in a buffer -> columns of the messages table (`MessageDecoder#decode`), a whole batch at a time.
 
-`Parts.locate` finds where each field of each record stands and which records hold together; `columns` cuts out what is asked for.
-Pure: a buffer, positions, and what can't be known from them (`Context`).
+`Parts.locate` finds where each field of each record stands and which records hold together; `columns` cuts out what is asked
+for. Pure: a buffer, positions, and what can't be known from them (`Context`).
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Unreadable:
 class Parts:
     """n records taken apart. `buffer`: the bytes they stand in; all positions (int64[n]) are in it.
 
-    `head`: structured array of the fixed part for records without IPv6 hosts; `fields` gives each header column as a native array
-    whatever the hosts.
+    `head`: structured array of the fixed part for records without IPv6 hosts; `fields` gives each header column as a native
+    array whatever the hosts.
     """
 
     buffer: pa.Buffer
@@ -92,11 +92,11 @@ class Parts:
 
     @classmethod
     def locate(cls, memory: bytearray | bytes, starts: I64, base: int | I64, length: int | None = None) -> Parts:
-        """The parts of the records at `starts` in the first `length` bytes of `memory`, whose first byte is commitLogOffset `base`
-        (or, for records that were read one by one, what makes each start a commitLogOffset: int64[n]).
+        """The parts of the records at `starts` in the first `length` bytes of `memory`, whose first byte is commitLogOffset
+        `base` (or, for records that were read one by one, what makes each start a commitLogOffset: int64[n]).
 
-        `memory` must reach 8 bytes beyond `length`. Positions of records that are not `good` are clipped into the buffer and mean
-        nothing.
+        `memory` must reach 8 bytes beyond `length`. Positions of records that are not `good` are clipped into the buffer and
+        mean nothing.
         """
         length = len(memory) - 8 if length is None else length
         buffer = pa.py_buffer(memory)
@@ -205,7 +205,7 @@ def _growth(v6: npt.NDArray[np.int32]) -> I64:
 
 
 def _gather(memory: Any, starts: I64, dtype: np.dtype[np.void], length: int) -> npt.NDArray[np.void]:
-    """A copy of `dtype.itemsize` bytes at each start, as that dtype; starts too near the end read from the last possible place."""
+    """`dtype.itemsize` bytes at each start, as that dtype, copied; a start too near the end reads from the last possible place."""
     last = length - dtype.itemsize
     if last < 0:
         return np.zeros(len(starts), dtype=dtype)

@@ -35,8 +35,8 @@ I64 = npt.NDArray[np.int64]
 def read_task(spec: Spec, task: Task, files: Files | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in batches of `spec.schema`. Needs the files at the paths that they were planned with.
 
-    Errors: CorruptStoreError in mode FAILFAST; StoreChangedError where a file is gone or shorter than when it was planned, unless
-    failOnDataLoss is false.
+    Errors: CorruptStoreError in mode FAILFAST; StoreChangedError where a file is gone or shorter than when it was planned,
+    unless failOnDataLoss is false.
     """
     disk = files or LocalFiles()
     for piece in task.pieces:
@@ -100,6 +100,8 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
     held: list[pa.RecordBatch] = []
     for _, entries in read_entries(files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop):
         keep = ~walked.in_gaps(entries.commit_log_offset)
+        if queue.batch:  # an entry that goes on in the next slice is the one's that it begins in
+            keep &= (entries.queue_offset >= piece.first) & (entries.queue_offset < piece.stop)
         if codes is not None and not queue.is_lmq:
             tags = entries.tags_code
             if (tags <= EXT_ADDRESS_MAX).any():
@@ -114,12 +116,12 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
         for found in read_places(files, spec.log, offsets, sizes):
             if not isinstance(found, tuple):
                 at = int(found[0])
-                why = f"its entry {int(numbers[at])} leads to {int(offsets[at])}, where no record of {int(sizes[at])} bytes stands"
+                why = f"its entry {int(numbers[at])} leads to {int(offsets[at])}, where no record of that size stands"
                 yield from _slice_by_walk(spec, piece, files, why, held)
                 return
             records, index = found
-            if not queue.is_lmq and (why := _foreign(queue, records, numbers[index])):
-                yield from _slice_by_walk(spec, piece, files, why, held)
+            if not queue.is_lmq and (fault := _foreign(queue, records, numbers[index])):
+                yield from _slice_by_walk(spec, piece, files, fault, held)
                 return
             held.extend(message_rows(spec, records))
         # rows are given once their whole batch of entries has been found true
@@ -141,7 +143,8 @@ def _foreign(queue: Any, found: Found, numbers: I64) -> str | None:
     at = int(np.argmin(right))
     heads = parts.heads
     return (
-        f"its entry {int(numbers[at])} leads to {int(heads['commitLogOffset'][at])}, a record of queueId {int(heads['queueId'][at])} "
+        f"its entry {int(numbers[at])} leads to {int(heads['commitLogOffset'][at])}, "
+        f"a record of queueId {int(heads['queueId'][at])} "
         f"and queueOffset {int(heads['queueOffset'][at])}"
     )
 

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -49,6 +50,12 @@ class Files(Protocol):
 
     def read_into(self, path: str, position: int, buffer: memoryview) -> int:
         """Fills `buffer` from `position`; returns how many bytes the file had."""
+
+    def read_spans(self, path: str, spans: Iterable[tuple[int, int, int]], buffer: memoryview) -> None:
+        """For each (position, begin, end): the file's bytes from `position` on go to buffer[begin:end].
+
+        Errors: StoreChangedError where the file has not that many.
+        """
 
     def next_data(self, path: str, position: int) -> int | None:
         """The first position >= `position` that may hold other than zeros (holes are skipped); None if there is none."""
@@ -106,7 +113,8 @@ class LocalFiles:
                 fd = os.open(path, os.O_RDONLY)
             except FileNotFoundError as e:
                 raise StoreChangedError(
-                    f"{path}: the file is gone since the store was listed (a broker's retention deletes old files). Open the store again"
+                    f"{path}: the file is gone since the store was listed (a broker's retention deletes old files). "
+                    "Open the store again"
                 ) from e
             self._open[path] = fd
             if len(self._open) > _OPEN_FILES:
@@ -136,6 +144,21 @@ class LocalFiles:
         self.reads += 1
         self.bytes_read += got
         return got
+
+    def read_spans(self, path: str, spans: Iterable[tuple[int, int, int]], buffer: memoryview) -> None:
+        fd = self.descriptor(path)
+        read = os.preadv  # tens of thousands of small reads: each microsecond here is half of what a record costs
+        count = total = 0
+        for position, begin, end in spans:
+            got = read(fd, [buffer[begin:end]], position)
+            if got != end - begin and self.read_into(path, position, buffer[begin:end]) != end - begin:
+                raise StoreChangedError(
+                    f"{path}: the file ends before byte {position + end - begin}; it shrank since it was listed"
+                )
+            count += 1
+            total += got
+        self.reads += count
+        self.bytes_read += total
 
     def next_data(self, path: str, position: int) -> int | None:
         try:
@@ -168,7 +191,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
     if colon and len(scheme) > 1 and scheme.isalnum() and rest.startswith("/"):
         if scheme.lower() != "file":
             raise OptionError(
-                f"{text}: only local paths can be read so far, not '{scheme}:'. Copy or mount the store, and give its local path"
+                f"{text}: only local paths can be read so far, not '{scheme}:'. Copy or mount the store and give its local path"
             )
         text = "/" + rest.lstrip("/")
     if not os.path.exists(text):

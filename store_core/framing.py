@@ -1,8 +1,8 @@
 """Where records start in a buffer: walk from one to the next, check what was walked, find the next one after damage.
 
-`CommitLog#checkMessageAndReturnSize` and `DLedgerEntryCoder`, as arrays. All functions are pure: a buffer, a position in it, and the
-commitLogOffset `base` of the buffer's first byte. A record counts only if it carries its own place in its header: a log may hold
-stale bytes of old records behind its end and inside blanks (`writeWithoutMmap`).
+`CommitLog#checkMessageAndReturnSize` and `DLedgerEntryCoder`, as arrays. All functions are pure: a buffer, a position in it,
+and the commitLogOffset `base` of the buffer's first byte. A record counts only if it carries its own place in its header: a log
+may hold stale bytes of old records behind its end and inside blanks (`writeWithoutMmap`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Stop(Enum):
 class Walk:
     """`starts`: int64 positions of records in the buffer, ascending. `position`: where the walk stands, and `stop` why.
 
-    In a DLedger buffer `position` is that of an entry header, 48 bytes before its record. `need`: bytes from `position` on that the
-    next step wants (for Stop.MORE).
+    In a DLedger buffer `position` is that of an entry header, 48 bytes before its record. `need`: bytes from `position` on that
+    the next step wants (for Stop.MORE).
     """
 
     starts: npt.NDArray[np.int64]
@@ -198,9 +198,9 @@ _MAGIC_BYTES: Final = [struct.pack(">i", magic) for magic in MESSAGE_MAGICS]
 def find_record(buffer: bytearray | bytes, length: int, position: int, base: int, room: int) -> int:
     """The first position >= `position` where a record's magic and own offset stand and its size is not over the file's end.
 
-    `room`: bytes from the buffer's first byte to the end of the file. -1 where none is found; a record whose first HEAD_PEEK bytes
-    are not whole in the buffer is not found, so buffers of one file must overlap by HEAD_PEEK - 1 bytes. The caller still has to check
-    the record as a whole.
+    `room`: bytes from the buffer's first byte to the end of the file. -1 where none is found; a record whose first HEAD_PEEK
+    bytes are not whole in the buffer is not found, so buffers of one file must overlap by HEAD_PEEK - 1 bytes. The caller still
+    has to check the record as a whole.
     """
     best = -1
     for magic in _MAGIC_BYTES:

@@ -1,13 +1,13 @@
 """Inner batches (`queue.type=BatchCQ`): one record whose body is a row of messages, made into one row each.
 
-`MessageDecoder#decodeMessage`: an inner message has its own flag, body and properties, queueOffset counts up from the record's, and all
-else is the record's. Each one is written out as a record of its own, so that one decoder serves both.
+`MessageDecoder#decodeMessage`: an inner message has its own flag, body and properties, queueOffset counts up from the record's,
+and all else is the record's. Each one is written out as a record of its own, so that one decoder serves both.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ __all__ = ["expand", "is_batch"]
 _SUB = struct.Struct(">iiiii")
 _I16 = struct.Struct(">h")
 _SPARE: Final = 8
-_FIELDS = RECORD_HEADS[0].fields or {}
+_FIELDS: Final[Any] = RECORD_HEADS[0].fields
 
 
 def is_batch(parts: Parts) -> npt.NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """The byte layouts of a RocketMQ store, each declared once; offsets, sizes and the tables of docs/format.md derive from these.
 
-Every integer on disk is big-endian and signed. Sources: `MessageExtEncoder`, `MessageDecoder`, `MessageSysFlag`, `ConsumeQueue`,
+Every integer on disk is big-endian and signed. Sources: `MessageExtEncoder`, `MessageDecoder`, `MessageSysFlag`,
+`ConsumeQueue`,
 `ConsumeQueueExt`, `BatchConsumeQueue`, `IndexHeader`, `IndexFile`, `StoreCheckpoint`, `DLedgerEntryCoder`.
 """
 

@@ -35,8 +35,8 @@ class Listing:
 def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
     """The store at `path` (an existing local path).
 
-    Errors: StoreNotFoundError where no store is; UnsupportedStoreError for a tiered store; CorruptStoreError where two files claim the
-    same bytes of the log.
+    Errors: StoreNotFoundError where no store is; UnsupportedStoreError for a tiered store; CorruptStoreError where two files
+    claim the same bytes of the log.
     """
     entries = files.list(path)
     told = options.store_path_commit_log

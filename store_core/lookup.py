@@ -1,13 +1,15 @@
-"""Key lookups: which commitLogOffsets may hold a key, by the index files and by what they do not cover (`IndexService#queryOffset`).
+"""Key lookups: which commitLogOffsets may hold a key, by the index files and by what they do not cover
+(`IndexService#queryOffset`).
 
-Covered is the union of what lies between each usable file's beginPhyOffset and endPhyOffset. The records at these two ends are covered
-only where the file before ends with the record that the next one begins with: a full file, or a crash, may have cut a message's keys
-apart. A crash leaves holes between files, a running broker a lagging tail; a damaged file is as good as missing. What is not covered is
-walked, once per open store, and what was found there is kept as an index of our own.
+Covered is the union of what lies between each usable file's beginPhyOffset and endPhyOffset. The records at these two ends are
+covered only where the file before ends with the record that the next one begins with: a full file, or a crash, may have cut a
+message's keys apart. A crash leaves holes between files, a running broker a lagging tail; a damaged file is as good as missing.
+What is not covered is walked, once per open store, and what was found there is kept as an index of our own.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +30,9 @@ from store_core.segments import Log
 __all__ = ["CLOCK_TOLERANCE_MS", "HoleKeys", "IndexView", "index_keys", "subtract", "view_index"]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
-"""How far a broker's clock may step back without rows being missed by a time range: times in a log are taken to ascend but for this."""
+"""How far a broker's clock may step back without rows being missed by a time range: times in a log are taken to ascend but for
+this.
+"""
 _KEPT_MOST: Final = 4_000_000
 """Key strings of walked holes that are kept in memory (12 bytes each)."""
 
@@ -104,7 +108,7 @@ def _checked(files: Files, log: Log, opened: OpenIndex) -> int | str:
 def _view(usable: list[tuple[OpenIndex, int]], log: Log, notes: tuple[str, ...]) -> IndexView:
     ordered = sorted(usable, key=lambda pair: (pair[0].begin_phy_offset, pair[0].path))
     ranges = [(first_end, _entry_start(log, f.end_phy_offset)) for f, first_end in ordered]
-    for (before, _), (after, first_end) in zip(ordered, ordered[1:], strict=False):
+    for (before, _), (after, first_end) in itertools.pairwise(ordered):
         if before.end_phy_offset == after.begin_phy_offset:
             ranges.append((_entry_start(log, after.begin_phy_offset), first_end))
     covered = _union(ranges)
@@ -148,8 +152,8 @@ def subtract(ranges: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
 def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range) -> tuple[set[int], list[str]]:
     """The commitLogOffsets that the index gives for any of the key hashes, and which files were skipped.
 
-    `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped. A hash is not a key: rows
-    have to be checked. Errors: IndexDamage.
+    `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped. A hash is not a key:
+    rows have to be checked. Errors: IndexDamage.
     """
     low = None if time.low is None else time.low - CLOCK_TOLERANCE_MS
     high = None if time.high is None else time.high + CLOCK_TOLERANCE_MS

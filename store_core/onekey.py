@@ -1,7 +1,8 @@
-"""The shortest way from a key to its messages: slot, chain, records, and nothing else read; one record at a time, without arrays.
+"""The shortest way from a key to its messages: slot, chain, records, and nothing else read; one record at a time, without
+arrays.
 
-Says the same as a plan with the same conditions, in a tenth of its time. What it can't decide by itself (a damaged index, holes that
-are too large to keep) it leaves to the planner.
+Says the same as a plan with the same conditions, in a tenth of its time. What it can't decide by itself (a damaged index, holes
+that are too large to keep) it leaves to the planner.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class Record:
 
 
 def read_record(files: Files, log: Log, offset: int) -> Record | None:
-    """The record at commitLogOffset `offset`, whole; None where none that holds together stands there. Reads its size, then itself."""
+    """The record at commitLogOffset `offset`, whole; None where none that holds together stands there. Reads its size, then
+    itself.
+    """
     segment = log.find(offset)
     if segment is None:
         return None

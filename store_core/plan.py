@@ -156,8 +156,9 @@ class Task:
 class Spec:
     """What all tasks of a plan share.
 
-    `columns`: the result's, in order. `where` and `selection`: conditions on each row. `records_until`: the base offset of the last
-    segment that holds records. `walked`: log ranges that other tasks walk, so that a task that falls back to walking leaves them out.
+    `columns`: the result's, in order. `where` and `selection`: conditions on each row. `records_until`: the base offset of the
+    last segment that holds records. `walked`: log ranges that other tasks walk, so that a task that falls back to walking
+    leaves them out.
     """
 
     root: str

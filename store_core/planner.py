@@ -1,7 +1,8 @@
 """Which bytes of a store answer a question: conditions and selection -> tasks. One planner for all access paths.
 
-The paths, best first: the bytes at a commitLogOffset; the index's places for keys; the queues' entries for topics; and the log itself,
-narrowed by offsets and by the times of its files' first records. Each path is completed by a walk of what it can't account for.
+The paths, best first: the bytes at a commitLogOffset; the index's places for keys; the queues' entries for topics; and the log
+itself, narrowed by offsets and by the times of its files' first records. Each path is completed by a walk of what it can't
+account for.
 """
 
 from __future__ import annotations
@@ -164,7 +165,8 @@ def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     notes.append(f"by commitLogOffset: {len(inside)} records of {store.log.total_bytes:,} bytes of log are read")
     if len(inside) < len(places):
         notes.append(
-            f"{len(places) - len(inside)} commitLogOffsets are outside of the log [{store.log.min_offset}, {store.log.max_offset})"
+            f"{len(places) - len(inside)} commitLogOffsets are outside of the log, "
+            f"[{store.log.min_offset}, {store.log.max_offset})"
         )
     return Plan(spec, _packed(spec, _place_pieces(inside, False, 0, 0)), tuple(notes))
 
@@ -293,7 +295,8 @@ def _entries(queue: Queue) -> int:
 
 
 def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Queue) -> tuple[int, int]:
-    """The queue offsets [first, stop) of a queue that may be asked for by `offsets`, storeTimestamp in `time` (ms) and the selection.
+    """The queue offsets [first, stop) of a queue that may be asked for by `offsets`, storeTimestamp in `time` (ms) and the
+    selection.
 
     Errors: OptionError where startingOffsets is before the first offset that is left, unless failOnDataLoss is false.
     """
@@ -303,8 +306,8 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
     start, end = spec.selection.start_of(queue.topic, queue.queue_id), spec.selection.end_of(queue.topic, queue.queue_id)
     if start is not None and start < first and spec.options.fail_on_data_loss and stop > first:
         raise OptionError(
-            f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: those messages are "
-            "gone. Set failOnDataLoss=false to read what is left"
+            f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: "
+            "those messages are gone. Set failOnDataLoss=false to read what is left"
         )
     first = max(x for x in (first, offsets.low, start) if x is not None)
     stop = min(x for x in (stop, None if offsets.high is None else offsets.high + 1, end) if x is not None)

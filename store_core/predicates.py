@@ -33,7 +33,9 @@ _COMPARE: Final = {
 
 @dataclass(frozen=True)
 class Predicate:
-    """One condition. `value`: an int (microseconds for a time column), str or bytes; a tuple of them for `in`; None for null tests."""
+    """One condition. `value`: an int (microseconds for a time column), str or bytes; a tuple of them for `in`; None for null
+    tests.
+    """
 
     column: str
     op: str
@@ -163,14 +165,12 @@ def true_of_null(predicates: Iterable[Predicate]) -> bool:
 
 
 def points_of(predicates: Iterable[Predicate], column: str) -> frozenset[Any] | None:
-    """The values that `=` and `in` leave for the column; None where they leave all."""
+    """The values that `=` and `in` leave for the column; None where they leave all. `is null` is left to the rows' check."""
     points: frozenset[Any] | None = None
     for p in predicates:
         if p.column == column and p.op in ("=", "in"):
             values = frozenset(p.value if p.op == "in" else (p.value,))
             points = values if points is None else points & values
-        elif p.column == column and p.op == "is null":
-            return frozenset()
     return points
 
 
@@ -187,6 +187,4 @@ def range_of(predicates: Iterable[Predicate], column: str) -> Range:
             found = found.clip(None, p.value - (p.op == "<"))
         elif p.op in (">", ">="):
             found = found.clip(p.value + (p.op == ">"), None)
-        elif p.op == "is null":
-            return Range(1, 0)
     return found

@@ -1,7 +1,8 @@
-"""The properties string of a record: `name 0x01 value 0x02`, repeated, the last 0x02 optional (`MessageDecoder#string2messageProperties`).
+"""The properties string of a record: `name 0x01 value 0x02`, repeated, the last 0x02 optional
+(`MessageDecoder#string2messageProperties`).
 
-Whole batches are split by the positions of their separators. RocketMQ's rules hold: an empty name or value is dropped, a second 0x01
-belongs to the value, and where a name stands twice the last one wins.
+Whole batches are split by the positions of their separators. RocketMQ's rules hold: an empty name or value is dropped, a second
+0x01 belongs to the value, and where a name stands twice the last one wins.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 class Pairs:
     """All properties of `rows` records: m pairs, record by record.
 
-    `first`: int64[rows + 1], which pair each record's begin with; `name_start`, `name_end`, `value_end`: int64[m] positions in `data`
-    (a value starts behind the 0x01 at name_end); `code`: uint64[m], the first eight bytes of each name.
+    `first`: int64[rows + 1], which pair each record's begin with; `name_start`, `name_end`, `value_end`: int64[m] positions in
+    `data` (a value starts behind the 0x01 at name_end); `code`: uint64[m], the first eight bytes of each name.
     `template`: how many pairs each record has, if all records have the same names in the same order; else 0.
     """
 
@@ -113,7 +114,7 @@ def _tile(names: tuple[bytes, ...], rows: int) -> pa.StringArray:
 
 
 def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pairs:
-    """The pairs of each record's properties, `buffer[start : start + length]`; `buffer` must have a byte behind the last range."""
+    """The pairs of each record's properties, `buffer[start : start + length]`; `buffer` has a byte behind the last range."""
     rows = len(starts)
     stored = np.ndarray((buffer.size,), dtype=np.uint8, buffer=buffer)
     closed = stored[starts + np.maximum(lengths - 1, 0)] == SEPARATOR_PAIR
@@ -168,7 +169,7 @@ def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray
 def _irregular(
     marks: npt.NDArray[np.int64], kinds: npt.NDArray[np.uint8]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(name_start, name_end, value_end) of pairs whose separators do not simply alternate; pairs without a 0x01 are left out."""
+    """(name_start, name_end, value_end) of pairs whose separators do not just alternate; pairs without a 0x01 are left out."""
     ends_at = np.flatnonzero(kinds == SEPARATOR_PAIR)
     before = np.concatenate([[-1], ends_at[:-1]]) if len(ends_at) else ends_at
     value_end = marks[ends_at]

@@ -1,7 +1,7 @@
 """Columns of byte ranges cut out of one buffer without a Python loop.
 
-A binary array is laid over the buffer itself with the offsets start0, end0, start1, end1, ...; taking its even entries copies the
-ranges together in C++. The ranges must ascend and not overlap. Ranges of one length are one strided gather instead.
+A binary array is laid over the buffer itself with the offsets start0, end0, start1, end1, ...; taking its even entries copies
+the ranges together in C++. The ranges must ascend and not overlap. Ranges of one length are one strided gather instead.
 """
 
 from __future__ import annotations

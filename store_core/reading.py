@@ -1,11 +1,13 @@
-"""Reads records out of log files: a byte range by walking it, or many single places. Yields batches of located records and gaps.
+"""Reads records out of log files: a byte range by walking it, or many single places. Yields batches of located records and
+gaps.
 
-A range's records are those that *start* in it. Ranges of one file, put side by side, give every record once and every gap once, however
-they are cut: a gap belongs to the range that the record before it belongs to, or to the one that begins at the file's start.
+A range's records are those that *start* in it. Ranges of one file, put side by side, give every record once and every gap once,
+however they are cut: a gap belongs to the range that the record before it belongs to, or to the one that begins at the file's
+start.
 
-What a gap means is told by what stands behind it. With records behind it, in this file or a later one, it is corruption. With none it is
-the log's end: zeros (a clean end), the torn head of a record that was never finished, or stale bytes of older records
-(`writeWithoutMmap`); a broker's recovery ends there too.
+What a gap means is told by what stands behind it. With records behind it, in this file or a later one, it is corruption. With
+none it is the log's end: zeros (a clean end), the torn head of a record that was never finished, or stale bytes of older
+records (`writeWithoutMmap`); a broker's recovery ends there too.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Gap:
 
 
 def last_segment_with_records(files: Files, log: Log) -> int:
-    """The base offset of the last segment that holds a record; -1 if none does. Reads one head where the file's first record is whole."""
+    """The base offset of the last segment that holds a record; -1 if none does. Reads one head where the file's first record is
+    whole.
+    """
     for segment in reversed(log.segments):
         if record_at(files, log, segment.base_offset + segment.lead) is not None:
             return segment.base_offset
@@ -68,7 +72,8 @@ def read_range(
 ) -> Iterator[Found | Gap]:
     """The records of `segment` that start in [start, stop), and the gaps that begin there.
 
-    `aligned`: a record (or gap) begins at `start`, as at a file's beginning; else the first record at or behind `start` is looked for.
+    `aligned`: a record (or gap) begins at `start`, as at a file's beginning; else the first record at or behind `start` is
+    looked for.
     `records_behind`: whether a later segment holds records.
     """
     base, lead = segment.base_offset, segment.lead
@@ -106,7 +111,7 @@ def read_range(
                 continue
             if walked.need <= capacity:
                 raise StoreChangedError(
-                    f"{segment.path}: {got} bytes at {position} where {segment.length - position} were listed: the file shrank. "
+                    f"{segment.path}: {got} bytes at {position}, {segment.length - position} were listed: the file shrank. "
                     "Open the store again"
                 )
             if record_at(files, log, base + position + lead) is not None:
@@ -149,8 +154,8 @@ def read_places(
 ) -> Iterator[tuple[Found, npt.NDArray[np.int64]] | npt.NDArray[np.int64]]:
     """The records at the commitLogOffsets `offsets` (ascending, no two alike), `sizes` bytes each.
 
-    Yields (records, their indexes in `offsets`) and, as a bare array, the indexes of places where no such record stands: outside of the
-    log, no magic or own offset there, or another size.
+    Yields (records, their indexes in `offsets`) and, as a bare array, the indexes of places where no such record stands:
+    outside of the log, no magic or own offset there, or another size.
     """
     bases = np.array([s.base_offset for s in log], dtype=np.int64)
     ends = np.array([s.end_offset for s in log], dtype=np.int64)
@@ -171,12 +176,11 @@ def read_places(
         length = int(starts[-1] + sizes[here[-1]])
         if length > len(buffer) - _SPARE:
             buffer = bytearray((length if here[-1] == index[-1] else max(length, _CHUNK)) + _SPARE)
-        view = memoryview(buffer)
         begins = spans[: int(np.searchsorted(spans, count))]
         ends = np.append(starts[begins[1:] - 1] + sizes[here[begins[1:] - 1]], length)
         places = offsets[here[begins]] - segment.base_offset
-        for place, begin, end in zip(places.tolist(), starts[begins].tolist(), ends.tolist(), strict=True):
-            files.read_into(segment.path, place, view[begin:end])
+        reads = zip(places.tolist(), starts[begins].tolist(), ends.tolist(), strict=True)
+        files.read_spans(segment.path, reads, memoryview(buffer))
         parts = Parts.locate(buffer, starts, offsets[here] - starts, length)
         right = parts.good & (parts.heads["storeSize"] == sizes[here])
         if not right.all():
@@ -190,7 +194,7 @@ def read_places(
 def _layout(
     offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(where each record goes in a buffer, which records begin a read). A small gap is read along with what stands around it."""
+    """(where each record goes in a buffer, which records begin a read). A small gap is read along with its neighbours."""
     between = offsets[1:] - (offsets[:-1] + sizes[:-1])
     near = (between >= 0) & (between < _NEAR)
     starts = np.concatenate([[0], np.cumsum(sizes[:-1] + np.where(near, between, 0))])

@@ -28,6 +28,7 @@ __all__ = ["Head", "diagnose", "first_record", "next_record", "read_head", "reco
 
 _LEDGER: Final = DLEDGER_HEADER.itemsize
 _SEARCH: Final = 1 << 20
+_ZEROS: Final = bytes(_SEARCH)
 _FIELDS = struct.Struct(">iiiiiqqiq").unpack_from
 _I64 = struct.Struct(">q").unpack_from
 _I32 = struct.Struct(">i").unpack_from
@@ -107,8 +108,8 @@ def next_record(files: Files, log: Log, segment: Segment, offset: int) -> int | 
         data = files.read(segment.path, position, min(_SEARCH, segment.length - position))
         if len(data) < MIN_RECORD_SIZE:
             return None
-        at = 0
-        while True:
+        at = len(data) if data == _ZEROS[: len(data)] else 0
+        while at < len(data):
             at = find_record(data, len(data), at, segment.base_offset + position, segment.length - position)
             if at < 0:
                 break

@@ -70,7 +70,9 @@ def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts
             parts, keep = parts.take(chosen), keep[chosen]
             kept = {name: array.take(pa.array(chosen)) for name, array in kept.items()}
         if not len(parts):
-            break
+            if bad:
+                yield from report(spec, found, first if outer is None else outer, bad)
+            return
     names = [name for name in spec.schema.names if name != spec.options.corrupt_column]
     for name in names:
         get(name)

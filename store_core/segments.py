@@ -1,6 +1,7 @@
 """Commitlog files as a sequence: names <-> offsets, and which file holds an offset. Values only, no disk.
 
-`MappedFileQueue` and `MultiPathMappedFileQueue`: files of all directories are one sequence, ordered by the number in their name.
+`MappedFileQueue` and `MultiPathMappedFileQueue`: files of all directories are one sequence, ordered by the number in their
+name.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Log:
-    """All segments of a store, by ascending offset. Pickles to a few numbers, since its files' names and sizes follow a rule."""
+    """All segments of a store, by ascending offset. Pickles to a few numbers: names and sizes of its files follow a rule."""
 
     segments: tuple[Segment, ...]
 

@@ -1,4 +1,6 @@
-"""An opened store: plans, scans, lookups. What is read once per open (queue coverage, index headers, walked holes) is kept here."""
+"""An opened store: plans, scans, lookups. What is read once per open (queue coverage, index headers, walked holes) is kept
+here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from store_core.decode import Context
 from store_core.errors import CorruptStoreError, OptionError
 from store_core.execute import read_task
 from store_core.files import LocalFiles, local_path
+from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_files, open_index
+from store_core.info import describe
 from store_core.listing import list_store
 from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
 from store_core.onekey import as_table, read_record
@@ -27,7 +31,6 @@ from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
 from store_core.reading import Gap, last_segment_with_records
 from store_core.records import read_head
 from store_core.rows import report_gap
-from store_core.hashing import key_hash
 from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, select
 from store_core.selection import Selection
 from store_core.tableplans import plan_index, plan_queues
@@ -38,7 +41,7 @@ _FEW: Final = 100
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
-    """The columns of a table as the options make it: the table's own, extra ones, and in mode PERMISSIVE the corrupt record's."""
+    """The columns of a table under the options: its own, the extra ones, and in mode PERMISSIVE the corrupt record's."""
     table = {"messages": MESSAGES, "consumequeue": QUEUE, "index": INDEX}[options.table]
     fields = [*table, *(EXTRA_COLUMNS.field(name) for name in options.extra_columns)]
     if options.corrupt_column is not None:
@@ -54,15 +57,15 @@ def _selected(columns: tuple[str, ...] | None) -> pa.Schema:
 def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
     """Opens the store at `path`: a broker's storePathRootDir, or its commitlog folder alone (then no queue or index is used).
 
-    Lists the commitlog's files and reads no message. `options`: those of `store_core.options.OPTIONS`; they are the defaults of all
-    calls on the store.
+    Lists the commitlog's files and reads no message. `options`: those of `store_core.options.OPTIONS`; they are the defaults of
+    all calls on the store.
     Errors: StoreNotFoundError, OptionError, UnsupportedStoreError, CorruptStoreError (two files for the same offsets).
     """
     return Store(os.fspath(path), options)
 
 
 class Store:
-    """One opened store. Not for use by several threads at once. What it says of the files is what they were when it was opened."""
+    """One opened store. Not for several threads at once. What it says of its files is what they were when it was opened."""
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
         self._given = dict(options)
@@ -98,9 +101,9 @@ class Store:
     def why_no_queues(self) -> str:
         """One sentence about why `has_queues` is false."""
         if self.root is None:
-            return f"{self.path} was opened as a commitlog alone: its queues and index are not used. Open the store's root for them"
+            return f"{self.path} was opened as a commitlog alone, without its queues and index. Open the store's root for them"
         if (database := rocksdb_queue(self.files, self.root)) is not None:
-            return f"the queues of {self.path} are a RocksDB ({database}), which is not read: their messages are found in the commitlog"
+            return f"the queues of {self.path} are a RocksDB ({database}), which is not read: read the commitlog instead"
         return f"{self.path} has no consumequeue files"
 
     @functools.cached_property
@@ -185,9 +188,9 @@ class Store:
     ) -> pa.RecordBatchReader:
         """The rows of a table that meet all conditions, as a reader of batches of some thousand rows.
 
-        `where`: (column, op, value) conditions, ANDed; ops =, !=, <, <=, >, >=, in, is null, is not null; times as aware datetimes
-        or ms. `columns`: the result's columns, in that order; None for all. `table`: messages, consumequeue or index. `options`:
-        more options for this read, over those of `open_store`.
+        `where`: (column, op, value) conditions, ANDed; ops =, !=, <, <=, >, >=, in, is null, is not null; times as aware
+        datetimes or ms. `columns`: the result's columns, in that order; None for all. `table`: messages, consumequeue or index.
+        `options`: more options for this read, over those of `open_store`.
         Errors: OptionError; CorruptStoreError while reading, in mode FAILFAST.
         """
         plan = self.plan(where, columns, table, **options)
@@ -199,6 +202,14 @@ class Store:
     ) -> str:
         """What `scan` would read, what it would skip, and why."""
         return self.plan(where, columns, table, **options).explain()
+
+    def info(self, exact: bool = False) -> dict[str, Any]:
+        """What is in the store: layout, versions seen, first and last time, topics and queues with their offsets, bytes, clean
+        or not.
+
+        Counts come from queue entries and file sizes (`countedFrom` says so); `exact` walks the whole log instead.
+        """
+        return describe(self, exact)
 
     def lookup(
         self,

@@ -54,7 +54,8 @@ def plan_queues(store: Store, spec: Spec) -> Plan:
 
 
 def plan_index(store: Store, spec: Spec) -> Plan:
-    """The plan for a read of the index table: a hash slot where topic and key are given, else all entries of the files that match.
+    """The plan for a read of the index table: a hash slot where topic and key are given, else all entries of the files that
+    match.
 
     Errors: UnsupportedStoreError where there is no index to be read; OptionError for a file whose sizes can't be told.
     """
@@ -117,7 +118,11 @@ def _hashes(spec: Spec) -> set[int] | None:
     if topics is not None and keys is not None:
         types = points_of(spec.where, "indexType")
         prefixes = (
-            {""} if types is not None and "tag" not in types else {_TAG_PREFIX} if types == {"tag"} else {"", _TAG_PREFIX}
+            {""}
+            if types is not None and "tag" not in types
+            else {_TAG_PREFIX}
+            if types == frozenset({"tag"})
+            else {"", _TAG_PREFIX}
         )
         named = {key_hash(topic, prefix + key) for topic in topics for key in keys for prefix in prefixes}
         hashes = named if hashes is None else hashes & named

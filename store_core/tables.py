@@ -1,7 +1,7 @@
 """Rows of the queue table and of the index table.
 
-The index table joins each entry with the message that it points to: its topic, the key string that was indexed, and the message's own
-columns. An entry whose message is gone has nulls there.
+The index table joins each entry with the message that it points to: its topic, the key string that was indexed, and the
+message's own columns. An entry whose message is gone has nulls there.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def queue_rows(spec: Spec, piece: QueueRows, files: Files) -> Iterator[pa.Record
     for file, entries in read_entries(
         files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop, batch=10_000
     ):
+        if queue.batch:  # an entry that goes on in the next piece is the one's that it begins in
+            entries = entries[(entries.queue_offset >= piece.first) & (entries.queue_offset < piece.stop)]
         count = len(entries)
         values: dict[str, Any] = {
             "topic": pa.repeat(pa.scalar(queue.topic), count),
@@ -84,7 +86,7 @@ def index_rows(spec: Spec, piece: IndexRows, files: Files) -> Iterator[pa.Record
 
 
 def _carried(piece: IndexRows, files: Files) -> IndexEntries:
-    """The entries before the piece that belong to the message it begins with: a cut must not change what an entry stands for."""
+    """The entries before the piece that belong to its first message: a cut must not change what an entry stands for."""
     first = next(iter(read_index_entries(files, piece.index, piece.first, piece.first + 1)))
     before = [_none()]
     if piece.before is not None:

@@ -144,7 +144,7 @@ def random_question(rng: random.Random, rows: list[Row], mode: str) -> Question:
             row = rng.choice(carriers)
             topic, key = row["topic"], rng.choice(key_tokens(row) or [key])
         start, end = (random_time(rng, rows) if rng.random() < 0.4 else None for _ in range(2))
-        return Question(lookup=(topic, key, start, end), options=options)
+        return Question(lookup=(topic, key, start, end), options=options | {"brokerName": "b"})
     where = [random_condition(rng, rows) for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 2, 3, 4)))]
     for add in rng.sample(SELECTIONS, rng.choice((0, 0, 1, 1, 2, 3))):
         add(rng, rows, options)

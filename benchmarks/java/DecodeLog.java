@@ -1,6 +1,8 @@
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.util.Arrays;
@@ -19,15 +21,18 @@ public class DecodeLog {
     File[] files = new File(args[0]).listFiles();
     Arrays.sort(files);
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+    ThreadMXBean threads = ManagementFactory.getThreadMXBean();
     for (String line = in.readLine(); line != null; line = in.readLine()) {
+      long cpu = threads.getCurrentThreadCpuTime(); // of this thread alone: collecting garbage and compiling are not in it
       long start = System.nanoTime();
       long[] count = new long[3]; // messages, bytes, and a sum that keeps the decoder's work from being optimised away
       for (File file : files) {
         decode(file, count);
       }
       double seconds = (System.nanoTime() - start) / 1e9;
-      System.out.printf(Locale.ROOT, "{\"rows\": %d, \"bytes\": %d, \"seconds\": %.6f, \"sum\": %d}%n",
-          count[0], count[1], seconds, count[2]);
+      double busy = (threads.getCurrentThreadCpuTime() - cpu) / 1e9;
+      System.out.printf(Locale.ROOT, "{\"rows\": %d, \"bytes\": %d, \"seconds\": %.6f, \"cpu\": %.6f, \"sum\": %d}%n",
+          count[0], count[1], seconds, busy, count[2]);
     }
   }
 

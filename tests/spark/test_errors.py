@@ -40,7 +40,10 @@ def last_line(error: pytest.ExceptionInfo[PySparkException]) -> str:
 def test_options(spark: SparkSession, golden: Golden, options: dict[str, str], sentence: str, schema: str | None) -> None:
     reader = spark.read.format("rocketmq-store").options(**options)
     with pytest.raises(PySparkException) as error:
-        (reader.schema(schema) if schema else reader).load(str(golden(NAME)))
+        if schema:  # then Spark asks the source for nothing before the first action
+            reader.schema(schema).load(str(golden(NAME))).collect()
+        else:
+            reader.load(str(golden(NAME)))
     assert last_line(error).startswith(sentence)
 
 
@@ -128,7 +131,7 @@ def test_chosen_columns(spark: SparkSession, golden: Golden, schema: str, senten
 def test_a_worker_that_does_not_see_the_path(spark: SparkSession, fresh_golden: Callable[[str], Path]) -> None:
     store = fresh_golden(NAME)
     df = spark.read.format("rocketmq-store").load(str(store))
-    df.explain()  # plans; the plan is kept with the DataFrame
+    assert df.count() == 64  # the partitions stay with the DataFrame
     shutil.move(store, store.with_name("elsewhere"))
     with pytest.raises(PySparkException) as error:
         df.collect()

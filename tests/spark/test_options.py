@@ -171,11 +171,11 @@ def test_modes(spark: SparkSession, load: Load, messages: list[Row], damaged: tu
     )
     assert offsets(chosen.where(f"{name} IS NULL")) == rest
     assert chosen.where(f"{name}.start = {start}").count() == 1
-    assert load(store, "topic string", **permissive).where("topic IS NULL").count() == 1
+    assert load(store, **permissive).count() == len(rest), "as in Spark's own sources: no column, no row for it"
 
 
 def test_verify_crc(load: Load, messages: list[Row], fresh_golden: Callable[[str], Path]) -> None:
-    store, row = fresh_golden(NAME), next(r for r in messages[20:] if not r["sysFlag"] & 1 and r["bodyLength"] > 10)
+    store, row = fresh_golden(NAME), next(r for r in messages[20:] if not r["sysFlag"] & 0x700 and r["bodyLength"] > 10)
     with min((store / "commitlog").iterdir()).open("r+b") as log:
         log.seek(row["commitLogOffset"] + 88)
         byte = log.read(1)[0]
@@ -197,13 +197,13 @@ def test_bodies(load: Load, messages: list[Row], golden: Golden) -> None:
         rows = {row.commitLogOffset: row for row in load(schema=columns, bodyFormat=kind).collect()}
         for row in messages:
             body = bytes(rows[row["commitLogOffset"]].body)
-            compressed = row["sysFlag"] & 1
+            compressed = stored[row["commitLogOffset"]]["sysFlag"] & 1
             if kind == "decoded" or not compressed:
                 assert body == stored[row["commitLogOffset"]]["body"]
             else:
                 assert body != stored[row["commitLogOffset"]]["body"] and body in stored[row["commitLogOffset"]]["rawRecord"]
     assert {row.compression for row in rows.values()} == {"none", "zlib", "lz4", "zstd"}
-    largest = max(row["bodyLength"] for row in messages if row["sysFlag"] & 1)
+    largest = max(row["bodyLength"] for row in messages if row["sysFlag"] & 0x700)
     load(schema=columns, maxDecompressedSize=largest).collect()
     with pytest.raises(PySparkException, match="maxDecompressedSize"):
         load(schema=columns, maxDecompressedSize=largest - 1).collect()
@@ -219,7 +219,7 @@ def test_extra_columns(spark: SparkSession, golden: Golden) -> None:
     kinds = {0: "none", 4: "prepared", 8: "commit", 12: "rollback"}
     for row in df.select("commitLogOffset", *extra.split(",")).toArrow().to_pylist():
         wanted = stored[row["commitLogOffset"]]
-        assert row["propertiesString"] == wanted["propertiesString"]
+        assert row["propertiesString"].encode() == wanted["propertiesString"]
         assert row["rawRecord"] == wanted["rawRecord"]
         assert row["transactionType"] == kinds[wanted["sysFlag"] & 12]
         assert Path(row["sourceFile"]).parent == store / "commitlog"

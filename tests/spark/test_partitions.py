@@ -27,7 +27,7 @@ pickler = CloudPickleSerializer()
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of about 1,000 commitlog files."""
     root = tmp_path_factory.mktemp("large") / "store"
-    build_store(root, random_messages(random.Random(1), 9700), mappedFileSizeCommitLog=5000, write_index=False)
+    build_store(root, random_messages(random.Random(1), 9700), mappedFileSizeCommitLog=5000, mappedFileSizeConsumeQueue=20_000)
     assert len(list((root / "commitlog").iterdir())) > 950
     return root
 
@@ -49,7 +49,7 @@ def test_partitions_of_a_large_store_are_small(large: Path, options: dict[str, s
     reader = reader_of(large, **options)
     partitions = reader.partitions()
     sizes = [len(pickler.dumps(partition)) for partition in partitions]
-    assert max(sizes) < 4000 or sum(sizes) < 40_000, f"{len(sizes)} partitions, the largest pickled to {max(sizes)} bytes"
+    assert max(sizes) < 5000, f"{len(sizes)} partitions, the largest pickled to {max(sizes)} bytes"
     costs = [partition.task.cost for partition in partitions]
     if "maxPartitionBytes" in options:
         assert len(partitions) > 5 and max(costs) <= 4 * 20 * 1024
@@ -84,10 +84,8 @@ def test_a_worker_does_not_list_the_store(golden: Golden, monkeypatch: pytest.Mo
 
 
 def test_an_empty_store_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
-    build_store(tmp_path / "store", [])
-    for table in ("messages", "consumequeue", "index"):
-        df = spark.read.format("rocketmq-store").option("table", table).load(str(tmp_path / "store"))
-        assert df.collect() == []
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    assert spark.read.format("rocketmq-store").load(str(tmp_path / "store")).collect() == []
     assert all(isinstance(p, StorePartition) for p in reader_of(tmp_path / "store").partitions())
 
 

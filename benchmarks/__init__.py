@@ -1,0 +1,1 @@
+"""What this project's speed is measured with: `python -m benchmarks`. See README.md."""
