@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Figure", "Measure", "alternate", "milliseconds", "rate", "ratio"]
+__all__ = ["Figure", "Measure", "alternate", "milliseconds", "rate", "ratio", "timed"]
 
 Measure = Callable[[], float]
 """Runs something once and gives the seconds it took."""
@@ -62,3 +63,14 @@ def milliseconds(seconds: Sequence[float]) -> str:
 def ratio(over: Sequence[float], under: Sequence[float]) -> float:
     """The median of the rounds' ratios: each pair was measured side by side."""
     return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def timed(work: Callable[[], object]) -> Measure:
+    """A measure of what `work` takes."""
+
+    def measure() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return measure

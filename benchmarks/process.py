@@ -21,7 +21,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 class Program:
-    """A child process that answers lines. `rows`: how many rows its passes have had; all must have the same number."""
+    """A child process that answers lines."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str] | None = None) -> None:
         self._errors = tempfile.TemporaryFile("w+")
@@ -34,7 +34,6 @@ class Program:
             text=True,
             env={**os.environ, **(env or {})},
         )
-        self.rows: int | None = None
 
     def __enter__(self) -> Program:
         return self
@@ -67,14 +66,6 @@ class Program:
         self._process.wait()
         self._errors.seek(0)
         return RuntimeError(f"{self._name} ended with {self._process.returncode}:\n{self._errors.read()[-4000:]}")
-
-    def seconds(self, line: str = "") -> float:
-        """One pass; all passes must find the same rows."""
-        answer = self.ask(line)
-        if self.rows is not None and answer["rows"] != self.rows:
-            raise RuntimeError(f"{self._name}: a pass found {answer['rows']} rows, the one before {self.rows}")
-        self.rows = int(answer["rows"])
-        return float(answer["seconds"])
 
 
 def python_program(module: str, *arguments: str) -> Program:

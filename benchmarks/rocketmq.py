@@ -22,7 +22,9 @@ _POM = """<project>
   <dependencies>{dependencies}</dependencies>
 </project>
 """
-_DEPENDENCY = "<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></dependency>"
+_DEPENDENCY = (
+    "<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></dependency>"
+)
 # RocketMQ unmaps files by what the JDK does not export any more
 _OPENS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",

@@ -14,7 +14,7 @@ __all__ = ["FIRST_TIME", "QUEUES", "STEP_MS", "TOPICS", "GeneratedStore"]
 
 # what GenerateStore.java makes of message i
 TOPICS, QUEUES = 8, 8
-FIRST_TIME, STEP_MS = 1_700_000_000_000, 10
+FIRST_TIME, STEP_MS = 1_700_000_000_000, 100
 
 
 @dataclass(frozen=True)

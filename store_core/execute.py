@@ -17,6 +17,7 @@ from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
 from store_core.files import Files, LocalFiles
 from store_core.hashing import string_hash
 from store_core.layout import EXT_ADDRESS_MAX
+from store_core.light import LightSlice, dispatched
 from store_core.lookup import subtract
 from store_core.plan import IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
 from store_core.predicates import Predicate, points_of
@@ -52,7 +53,12 @@ def _log_range(spec: Spec, piece: LogRange, files: Files) -> Iterator[pa.RecordB
     behind = piece.segment.base_offset < spec.records_until
     log = Log((piece.segment,))
     for found in read_range(files, log, piece.segment, piece.start, piece.stop, aligned=piece.aligned, records_behind=behind):
-        yield from report_gap(spec, files, found) if isinstance(found, Gap) else message_rows(spec, found)
+        if isinstance(found, Gap):
+            yield from report_gap(spec, files, found)
+        elif not spec.light:
+            yield from message_rows(spec, found)
+        elif len(which := dispatched(found.parts, spec.light)):
+            yield from message_rows(spec, Found(found.segment, found.parts.take(which)))
 
 
 def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa.RecordBatch]:
@@ -156,7 +162,9 @@ def _slice_by_walk(
     queue = piece.queue
     text = f"queue {queue.topic}/{queue.queue_id} can't be trusted: {why}"
     if queue.is_lmq:
-        raise CorruptStoreError(text, path=queue.files[0].path, hint="A light message queue can't be told from the log alone")
+        spec = replace(spec, light=(LightSlice(queue.topic, piece.first, piece.stop),))
+        yield from _walk_instead(spec, files, spec.log.min_offset, spec.log.max_offset, text, ())
+        return
     more = (
         Predicate("topic", "=", queue.topic),
         Predicate("queueId", "=", queue.queue_id),

@@ -155,8 +155,8 @@ def _walk_ledger(buffer: bytearray | bytes, length: int, position: int, stop: in
     starts: list[int] = []
     why, need = Stop.LIMIT, 0
     while position < stop and len(starts) < limit:
-        if position + 8 > length:
-            why, need = Stop.MORE, _LEDGER
+        if position + _SIZE_AND_MAGIC > length:
+            why, need = Stop.MORE, _SIZE_AND_MAGIC  # a blank may be no longer
             break
         magic, size = _SIZE_MAGIC(buffer, position)
         if magic == DLEDGER_BLANK_MAGIC:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from store_core.decode import Context
 from store_core.indexfile import OpenIndex
+from store_core.light import LightSlice
 from store_core.options import ReadOptions
 from store_core.predicates import Predicate
 from store_core.queues import Queue
@@ -171,6 +172,8 @@ class Spec:
     broker_name: str | None = None
     records_until: int = -1
     walked: tuple[tuple[int, int], ...] = ()
+    light: tuple[LightSlice, ...] = ()
+    """Where not empty: of a walk's records only those that were dispatched to one of these light message queues count."""
 
     def context(self, source_file: str | None) -> Context:
         """What decoding a batch of this read has to know."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from store_core.errors import OptionError, nearest
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
+from store_core.light import LightSlice
 from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, subtract
 from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
 from store_core.predicates import Range, points_of, range_of
@@ -339,19 +340,25 @@ def _lmq_queues(store: Store, spec: Spec) -> list[Queue]:
 
 
 def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], notes: list[str]) -> Plan:
-    """Light message queues are read by their entries alone: only the broker's configuration says which messages got one."""
+    """By the queues' entries; where the log is in no queue, by what its records say of light message queues."""
     named = selected_topics(spec.selection) or frozenset()
     if plain := sorted(t for t in named if not t.startswith("%LMQ%")):
         raise OptionError(
             f"light message queues and topics ({', '.join(plain)}) can't be read in one go. Read them one after the other"
         )
     pieces: list[Piece] = []
+    light = []
     for queue in queues:
         first, stop = queue_bounds(store, spec, Range(), asked.time, queue)
         if first < stop:
             pieces.append(QueueSlice(queue, first, stop, (stop - first) * 1024))
+        start, end = spec.selection.start_of(queue.topic, queue.queue_id), spec.selection.end_of(queue.topic, queue.queue_id)
+        light.append(LightSlice(queue.topic, start or 0, end))
     notes.append(f"by queue: {len(queues)} light message queues")
-    spec = replace(spec, selection=replace(spec.selection, subscribe=None, assign=None, starting_offsets=(), ending_offsets=()))
+    gaps = list(store.coverage.gaps)
+    pieces += log_pieces(store, spec, asked, notes, gaps)
+    selection = replace(spec.selection, subscribe=None, assign=None, starting_offsets=(), ending_offsets=())
+    spec = replace(spec, selection=selection, walked=tuple(gaps), light=tuple(light))
     return Plan(spec, _packed(spec, pieces), tuple(notes))
 
 

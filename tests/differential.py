@@ -136,7 +136,7 @@ def random_question(rng: random.Random, rows: list[Row], mode: str) -> Question:
     options: dict[str, Any] = {"index": mode}
     by_task = rng.random() < 0.3
     if rng.random() < 0.7:
-        options["maxPartitionBytes"] = rng.choice((1, 500, 5000, 1 << 20))
+        options["maxPartitionBytes"] = rng.choice((97, 500, 5000, 1 << 20))
     if rng.random() < 0.25:
         topic, key = rng.choice(TOPICS), rng.choice([key for key in KEYS if " " not in key])
         carriers = [row for row in rows if row["keys"]]
@@ -271,8 +271,8 @@ def expected_rows(rows: list[Row], question: Question) -> list[Row]:
     if question.lookup is not None:
         topic, key, start, end = question.lookup
         where: Where = [("topic", "=", topic)]
-        where += [("storeTimestamp", ">=", floor_ms(start))] if start is not None else []
-        where += [("storeTimestamp", "<=", floor_ms(end))] if end is not None else []
+        where += [("storeTimestamp", ">=", start)] if start is not None else []
+        where += [("storeTimestamp", "<=", end)] if end is not None else []
         return [row for row in rows if matches(row, where) and key in key_tokens(row)]
     if options.get("expandBatches"):
         rows = expanded(rows)
@@ -281,10 +281,6 @@ def expected_rows(rows: list[Row], question: Question) -> list[Row]:
 
         rows = [row | {"body": stored_body(row)} for row in rows]
     return [row for row in rows if matches(row, question.where) and is_selected(row, options)]
-
-
-def floor_ms(time: int | datetime) -> int:
-    return time if isinstance(time, int) else (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def is_selected(row: Row, options: dict[str, Any]) -> bool:

@@ -18,12 +18,13 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *
  * <p>Arguments: folder, messages, bytes per body, then any of fileSize=, slots=, entries= (of commitlog and index files) and
  * shape=varied. Message i is in topic-(i % 8), queue i / 8 % 8; an order has two messages of one topic: its key is
- * order-(i % (messages / 2)). Stored times begin at FIRST_TIME and are 10 ms apart. Bodies differ from each other, or a columnar
+ * order-(i % (messages / 2)). Stored times begin at FIRST_TIME and are STEP ms apart. Bodies differ from each other, or a columnar
  * copy of them would be a dictionary. With shape=varied, bodies are half as long to half as long again, and the properties
  * differ in number, order and length.
  */
 public class GenerateStore {
   static final long FIRST_TIME = 1_700_000_000_000L;
+  static final long STEP = 100;
   static final int TOPICS = 8;
   static final int QUEUES = 8;
 
@@ -90,8 +91,8 @@ public class GenerateStore {
       message.setTopic("topic-" + i % TOPICS);
       message.setQueueId(i / TOPICS % QUEUES);
       message.setBody(body);
-      message.setStoreTimestamp(FIRST_TIME + 10L * i);
-      message.setBornTimestamp(FIRST_TIME + 10L * i - 2);
+      message.setStoreTimestamp(FIRST_TIME + STEP * i);
+      message.setBornTimestamp(FIRST_TIME + STEP * i - 2);
       message.setBornHost(born);
       message.setStoreHost(stored);
       MessageAccessor.putProperty(message, "UNIQ_KEY", String.format("7F000001000018B4AAC2%012X", i));

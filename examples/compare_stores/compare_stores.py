@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
 def compare(a: DataFrame, b: DataFrame, identity: Sequence[str]) -> DataFrame:
     """A row per identity: `inA`, `inB` (how many messages), `bodyDiffers`, `stored` (the first time).
 
-    A message has several records of one uniqKey in a topic when it was put back there, so counts are compared. Bodies are compared by their
-    CRC, which is stored in each record.
+    A message has several records of one uniqKey in a topic when it was put back there, and all messages of a batch share one, so counts are
+    compared; where they are equal, bodies too, by the CRC that is stored in each record.
     """
     both = a.withColumn("inA", F.lit(1)).withColumn("inB", F.lit(0)).unionByName(
         b.withColumn("inA", F.lit(0)).withColumn("inB", F.lit(1))
@@ -55,7 +55,7 @@ def compare(a: DataFrame, b: DataFrame, identity: Sequence[str]) -> DataFrame:
         (bodies("inA") != bodies("inB")).alias("bodyDiffers"),
         F.date_format(F.min("storeTimestamp"), "yyyy-MM-dd HH:mm:ss.SSS").alias("stored"),
     )
-    return found.withColumn("bodyDiffers", F.col("bodyDiffers") & (F.col("inA") > 0) & (F.col("inB") > 0))
+    return found.withColumn("bodyDiffers", F.col("bodyDiffers") & (F.col("inA") == F.col("inB")))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,9 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         what = "other body" if row.inA == row.inB else f"{row.inA} in A, {row.inB} in B"
         print(f"{row.stored}  {row.topic}  {identity[1]} {row[identity[1]]}: {what}")
     if (more := unlike.count() - args.limit) > 0:
-        print(f"... and {more:,} more: --limit shows them")
+        print(f"... and {more:,} more: --limit {args.limit + more} lists all")
     found.unpersist()
-    print("no difference" if not differences else f"{differences:,} differences")
+    print("no difference" if not differences else f"{differences:,} record{'s differ' if differences > 1 else ' differs'}")
     return 1 if differences else 0
 
 

@@ -97,7 +97,7 @@ def draw(counts: Counts, every: int, file: Path) -> None:
             places = [moment(start) for start in starts]
             axes.bar(places, heights, width=timedelta(seconds=every), align="edge", bottom=floor, label=topic.replace("$", r"\$"))
             floor = [low + height for low, height in zip(floor, heights, strict=True)]
-    axes.set_ylabel(f"messages per {name_of(every)}")
+    axes.set_ylabel(f"messages in {name_of(every)}")
     axes.set_xlabel("storeTimestamp, UTC")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
@@ -106,7 +106,7 @@ def draw(counts: Counts, every: int, file: Path) -> None:
 
 
 def name_of(every: int) -> str:
-    return {1: "second", 60: "minute", 3600: "hour", 86400: "day"}.get(every, f"{every} seconds")
+    return {1: "a second", 60: "a minute", 3600: "an hour", 86400: "a day"}.get(every, f"{every} seconds")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{sum(counts.values()):,} messages drawn into {args.png}")
             return 0
     print(*text_chart(counts, args.every), sep="\n")
-    print(f"{sum(counts.values()):,} messages; a bar is one {name_of(args.every)}, UTC")
+    print(f"{sum(counts.values()):,} messages; a bar is {name_of(args.every)} wide, from the time (UTC) beside it")
     return 0
 
 

@@ -63,7 +63,7 @@ def lines(row: Row) -> Iterator[str]:
     yield f"  keys {row.keys!r}  tags {row.tags!r}  uniqKey {row.uniqKey}"
     yield f"  offsetMsgId {row.offsetMsgId}  ({row.storeSize} bytes at commitLogOffset {row.commitLogOffset})"
     text = bytes(row.bodyStart).decode("utf-8", "replace")
-    shown = "".join(c if c.isprintable() else "." for c in text)
+    shown = "".join(c if c.isprintable() and c != "\ufffd" else "." for c in text)
     yield f"  body, {row.bodyLength} bytes: {shown}{'...' if row.bodyLength > len(row.bodyStart) else ''}"
 
 

@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for hop in trace:
         print(f"{_text(hop.time)}  {f'+{(hop.time - first) / 1000:.3f} s':>12}  {hop.message:<3} {hop.place:<{width}}  {hop.meaning}")
     count = len({hop.message for hop in trace})
-    print(f"{len(trace)} records of {count} message{'' if count == 1 else 's'} with {args.id!r}")
+    print(f"{len(trace)} record{'s' * (len(trace) > 1)} of {count} message{'s' * (count > 1)} with {args.id!r}")
     return 0
 
 

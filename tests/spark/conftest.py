@@ -1,7 +1,7 @@
 """Spark sessions for the tests: one local session, or the same on a real cluster of processes.
 
-`RMQ_SPARK_TEST_CLUSTER=1` runs every test here on a standalone master with two workers, each a process of its own, from the pip
-package alone; without it only the tests marked `cluster` start that.
+`RMQ_SPARK_TEST_CLUSTER=1` runs the tests on a standalone master with two workers, each a process of its own, from the pip package
+alone. `test_cluster.py` does that with all the others: a process can have one Spark only.
 """
 
 from __future__ import annotations
@@ -29,18 +29,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of all tests that do not say otherwise."""
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("spark")
-        on_cluster = os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1"
-        master = stack.enter_context(cluster(folder)) if on_cluster else "local[2]"
-        session = rmq_spark.session(master, **SMALL, **{"spark.sql.warehouse.dir": str(folder / "warehouse")})
+        settings = SMALL | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+        master = "local[2]"
+        if os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1":
+            master = stack.enter_context(cluster(folder))
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+        session = rmq_spark.session(master, **settings)
         stack.callback(session.stop)
         yield session
-
-
-@pytest.fixture(scope="session")
-def cluster_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a standalone master with two workers."""
-    with cluster(tmp_path_factory.mktemp("cluster")) as master:
-        yield master
 
 
 @contextmanager
