@@ -11,6 +11,8 @@ VENV ?= .venv
 JOBS ?= 2
 # More for pytest, such as: make test PYTEST_ARGS="-k index -x"
 PYTEST_ARGS ?=
+# More for the benchmarks, such as: make bench BENCH_ARGS="--quick lookup"
+BENCH_ARGS ?=
 
 INSTALLED := $(VENV)/.rmq-spark-installed
 BIN := $(VENV)/bin
@@ -61,7 +63,7 @@ format: $(INSTALLED) ## Format the code and mend what ruff can mend
 
 .PHONY: bench
 bench: $(INSTALLED) ## Measure the speed
-	@$(WITH_SPARK) $(BIN)/python benchmarks/run.py
+	@$(WITH_SPARK) $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 .PHONY: wheel
 wheel: $(INSTALLED) ## Build the wheel into dist/

@@ -12,7 +12,7 @@ by entry.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,6 +36,8 @@ _SMALL: Final = 1_024
 """Batches below this are pooled: a store may have 100,000 queues with a few entries each."""
 _EXACT_ENTRIES: Final = 1_000_000
 """About how many entries the exact judgement holds at once; one segment's at least."""
+_MOST_CHECKED: Final = 10_000
+"""With more gaps than this in a segment, which no reader follows one by one, entries are not checked."""
 _BLANK_HEAD: Final = 8
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _HALF: Final = np.uint64(32)
@@ -102,25 +104,40 @@ class _Tally:
     ends: Int64
     """The largest end; the segment's base where there is no entry."""
     counts: Int64
+    lasts: Int64
+    """The start of the entry with the largest end, where entries do not overlap."""
 
 
-def cover(files: Files, queues: Sequence[Queue], log: Log, notes: list[str] | None = None) -> Coverage:
+Check = Callable[[int, int], bool]
+"""Whether a record stands at [start, end) of the log, the bytes in front of it included."""
+
+
+def cover(
+    files: Files, queues: Sequence[Queue], log: Log, notes: list[str] | None = None, check: Check | None = None
+) -> Coverage:
     """What `queues` account for in `log`; for the whole truth pass all queues of the store. LMQ queues are passed over.
 
     An entry counts if it lies inside one segment. Entries that are equal count once; entries that overlap without being equal
     do not count at all, and their bytes are gaps. Memory: a batch, and a few numbers for each segment and each batch; where
     segments fail the sums, about a million entries, or one segment's if it has more, and the gaps.
+
+    `check` is asked of each entry that a gap follows: one that lies of its size would hide a record in front of the gap. An entry
+    that fails does not count.
     """
     if not len(log):
         return Coverage(0, ())
     where = _Segments.of(log)
-    tally = _Tally(np.zeros(len(log), np.uint64), where.base.copy(), np.zeros(len(log), np.int64))
+    tally = _Tally(np.zeros(len(log), np.uint64), where.base.copy(), np.zeros(len(log), np.int64), where.base.copy())
     parts = _sum_up(files, [queue for queue in queues if not queue.is_lmq], where, tally, notes)
     taken = np.flatnonzero(tally.counts)
     used = int(taken[-1]) if len(taken) else -1
     end = int(tally.ends[used]) if len(taken) else log.min_offset
     tiled = tally.sums == _hash(where.base) - _hash(tally.ends)
-    exact = _judge(files, parts, where, tally, np.flatnonzero(~tiled))
+    if check is not None:
+        for i in np.flatnonzero(tiled & (tally.counts > 0) & (tally.ends < where.end)).tolist():
+            rest = int(tally.ends[i])
+            tiled[i] = (i < used and _is_blank(files, log, i, rest, [])) or check(int(tally.lasts[i]), rest)
+    exact = _judge(files, parts, where, tally, np.flatnonzero(~tiled), check)
     gaps: list[tuple[int, int]] = []
     for i in range(len(log)):
         inner = [] if tiled[i] else next(exact)
@@ -204,7 +221,10 @@ def _add(offset: Int64, size: Int32, where: _Segments, tally: _Tally) -> None:
     segment, counts, cuts, start, end = _placed(offset, size, where)
     if len(segment):
         tally.sums[segment] += np.add.reduceat(_hash(start), cuts) - np.add.reduceat(_hash(end), cuts)
-        tally.ends[segment] = np.maximum(tally.ends[segment], np.maximum.reduceat(end, cuts))
+        ends = np.maximum.reduceat(end, cuts)
+        last = np.append(cuts[1:], len(start)) - 1
+        tally.lasts[segment] = np.where(ends > tally.ends[segment], start[last], tally.lasts[segment])
+        tally.ends[segment] = np.maximum(tally.ends[segment], ends)
         tally.counts[segment] += counts
 
 
@@ -242,7 +262,7 @@ def _placed(offset: Int64, size: Int32, where: _Segments) -> tuple[Numbers, Numb
 
 # --- entry by entry ------------------------------------------------------------------------------------------------------
 def _judge(
-    files: Files, parts: list[_Part], where: _Segments, tally: _Tally, failed: Numbers
+    files: Files, parts: list[_Part], where: _Segments, tally: _Tally, failed: Numbers, check: Check | None
 ) -> Iterator[list[tuple[int, int]]]:
     """For each of the `failed` segments, in order: the gaps before its largest end."""
     lows = np.array([part.low for part in parts], dtype=np.int64)
@@ -256,7 +276,7 @@ def _judge(
         runs = dict(zip(segment.tolist(), itertools.pairwise([*cuts.tolist(), len(start)]), strict=True))
         for i in group.tolist():
             run = slice(*runs[i])
-            yield _holes(start[run], end[run], int(where.base[i]), int(tally.ends[i]))
+            yield _holes(start[run], end[run], int(where.base[i]), int(tally.ends[i]), check)
 
 
 def _read_again(files: Files, parts: list[_Part], where: _Segments, wanted: Numbers) -> tuple[Int64, Int32]:
@@ -274,7 +294,7 @@ def _read_again(files: Files, parts: list[_Part], where: _Segments, wanted: Numb
     return _ordered(np.concatenate(offsets), np.concatenate(sizes))
 
 
-def _holes(start: Int64, end: Int64, first: int, last: int) -> list[tuple[int, int]]:
+def _holes(start: Int64, end: Int64, first: int, last: int, check: Check | None) -> list[tuple[int, int]]:
     """What of [first, last) is not tiled exactly once by the [start, end), which ascend by start."""
     # Among entries of one start the equal ones need not be neighbours; but then there are unequal ones, and all overlap.
     repeated = np.zeros(len(start), np.bool_)
@@ -285,7 +305,17 @@ def _holes(start: Int64, end: Int64, first: int, last: int) -> list[tuple[int, i
     begins = np.flatnonzero(fresh)
     alone = np.diff(begins, append=len(start)) == 1  # the others are chains of overlapping entries
     sound = begins[alone]
-    starts = np.concatenate([[first], end[sound]])
-    stops = np.concatenate([start[sound], [last]])
-    holes = starts < stops
+    asked: set[int] = set()
+    while True:
+        starts = np.concatenate([[first], end[sound]])
+        stops = np.concatenate([start[sound], [last]])
+        holes = starts < stops
+        if check is None or np.count_nonzero(holes) > _MOST_CHECKED:
+            break
+        borders = [i for i in {*(np.flatnonzero(holes) - 1).tolist(), len(sound) - 1} if i >= 0 and int(sound[i]) not in asked]
+        asked.update(sound[borders].tolist())
+        lies = [i for i in borders if not check(int(start[sound[i]]), int(end[sound[i]]))]
+        if not lies:
+            break
+        sound = np.delete(sound, lies)
     return list(zip(starts[holes].tolist(), stops[holes].tolist(), strict=True))

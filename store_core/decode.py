@@ -30,7 +30,7 @@ from store_core.layout import (
     V6_BORN_FLAG,
     V6_STORE_FLAG,
 )
-from store_core.properties import Pairs, split
+from store_core.properties import Pairs, Uniform, split
 from store_core.schema import EXTRA_COLUMNS, MESSAGES, TIMESTAMP
 
 __all__ = ["TIME_LIMIT_MS", "Context", "Parts", "Unreadable", "columns", "host_text"]
@@ -187,11 +187,11 @@ class Parts:
     def store_size(self) -> I64:
         return self.heads["storeSize"].astype(np.int64)
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> Pairs | Uniform:
         """The records' properties, split once."""
         if "pairs" not in self.cache:
             self.cache["pairs"] = split(self.buffer, self.properties_start, self.properties_length)
-        pairs: Pairs = self.cache["pairs"]
+        pairs: Pairs | Uniform = self.cache["pairs"]
         return pairs
 
     def record(self, index: int) -> bytes:

@@ -16,7 +16,7 @@ from store_core.decode import Context, columns
 from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
 from store_core.files import Files, LocalFiles
 from store_core.hashing import string_hash
-from store_core.layout import EXT_ADDRESS_MAX
+from store_core.layout import EXT_ADDRESS_MAX, SCHEDULE_TOPIC
 from store_core.light import LightSlice, dispatched
 from store_core.lookup import subtract
 from store_core.plan import IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
@@ -106,9 +106,7 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
     held: list[pa.RecordBatch] = []
     for _, entries in read_entries(files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop):
         keep = ~walked.in_gaps(entries.commit_log_offset)
-        if queue.batch:  # an entry that goes on in the next slice is the one's that it begins in
-            keep &= (entries.queue_offset >= piece.first) & (entries.queue_offset < piece.stop)
-        if codes is not None and not queue.is_lmq:
+        if codes is not None and not queue.is_lmq and queue.topic != SCHEDULE_TOPIC:
             tags = entries.tags_code
             if (tags <= EXT_ADDRESS_MAX).any():
                 tags = resolve_ext(files, spec.root, queue, tags)
@@ -133,7 +131,8 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
         # rows are given once their whole batch of entries has been found true
         yield from held
         held.clear()
-        piece = replace(piece, first=int(numbers[-1]) + 1) if len(numbers) and not queue.batch else piece
+        if len(entries):
+            piece = replace(piece, first=int(numbers[-1]) + int(entries.batch_size[-1]))
 
 
 def _foreign(queue: Any, found: Found, numbers: I64) -> str | None:

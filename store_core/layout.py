@@ -42,6 +42,7 @@ __all__ = [
     "QUEUE_UNIT",
     "RECORD_HEADS",
     "RECORD_HEAD_SIZE",
+    "SCHEDULE_TOPIC",
     "SEPARATOR_NAME",
     "SEPARATOR_PAIR",
     "SUB_RECORD_HEAD",
@@ -170,6 +171,8 @@ BATCH_QUEUE_UNIT: Final = np.dtype(
 """A `batchconsumequeue` entry: one record, batchSize queue offsets from queueOffset on; not placed by offset."""
 EXT_UNIT_HEAD: Final = np.dtype([("size", ">i2"), ("tagsCode", ">i8"), ("storeTimestamp", ">i8"), ("bitMapSize", ">i2")])
 """A `consumequeue_ext` unit; a bit map follows. A size <= 0 closes the file."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""In its queues the tagsCode is a time of delivery, no hash."""
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 """A tagsCode at or below this is an address in consumequeue_ext: byte offset + Long.MIN_VALUE (`ConsumeQueueExt#isExtAddr`)."""
 

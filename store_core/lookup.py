@@ -27,7 +27,7 @@ from store_core.reading import Found, Gap, read_range
 from store_core.records import read_head
 from store_core.segments import Log
 
-__all__ = ["CLOCK_TOLERANCE_MS", "HoleKeys", "IndexView", "index_keys", "subtract", "view_index"]
+__all__ = ["CLOCK_TOLERANCE_MS", "HoleKeys", "IndexView", "index_keys", "subtract", "union", "view_index"]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
 """How far a broker's clock may step back without rows being missed by a time range: times in a log are taken to ascend but for
@@ -111,7 +111,7 @@ def _view(usable: list[tuple[OpenIndex, int]], log: Log, notes: tuple[str, ...])
     for (before, _), (after, first_end) in itertools.pairwise(ordered):
         if before.end_phy_offset == after.begin_phy_offset:
             ranges.append((_entry_start(log, after.begin_phy_offset), first_end))
-    covered = _union(ranges)
+    covered = union(ranges)
     holes = subtract([(log.min_offset, log.max_offset)], covered) if len(log) else []
     files = tuple(f for f, _ in ordered)
     return IndexView(files, tuple(covered), tuple(holes), notes, tuple(first_end for _, first_end in ordered))
@@ -123,7 +123,8 @@ def _entry_start(log: Log, offset: int) -> int:
     return offset if segment is None else offset - segment.lead
 
 
-def _union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bytes as ranges [start, stop) that ascend and do not touch."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(r for r in ranges if r[0] < r[1]):
         if merged and start <= merged[-1][1]:

@@ -110,7 +110,7 @@ OPTIONS: Final = (
         "verifyCrc",
         "boolean",
         "false",
-        _WITH_MESSAGES,
+        _MESSAGES,
         "Check the CRC of bodies and of records that have one; a mismatch follows `mode`.",
     ),
     Option(

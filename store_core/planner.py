@@ -7,6 +7,7 @@ account for.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,18 +15,19 @@ from store_core.errors import OptionError, nearest
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
 from store_core.light import LightSlice
-from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, subtract
+from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, union
 from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
 from store_core.predicates import Range, points_of, range_of
-from store_core.queues import Queue, bounds, first_at_or_after
+from store_core.queues import Queue, bounds, first_at_or_after, read_entries
 from store_core.records import read_head
 from store_core.selection import Selection
 
 if TYPE_CHECKING:
     from store_core.store import Store
 
-__all__ = ["check_topics", "piece_size", "plan_messages", "queue_bounds", "selected_topics"]
+__all__ = ["check_topics", "piece_size", "plan_messages", "queue_bounds", "queue_steps", "selected_topics"]
 
+_I64_MAX: Final = (1 << 63) - 1
 _PLACES_PER_PIECE: Final = 5_000
 _WALK_NOW: Final = 64 << 20
 """Holes of the index up to this size in all are walked while planning; larger ones become tasks."""
@@ -138,9 +140,10 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
 def check_topics(store: Store, selection: Selection) -> None:
     """An absent topic is an error, if the store can tell which topics there are."""
     named = selected_topics(selection)
-    if named is None or not store.knows_topics:
+    absent = (named or frozenset()) - set(store.topics)
+    if not absent or not store.knows_topics:
         return
-    for topic in sorted(named - set(store.topics)):
+    for topic in sorted(absent):
         raise OptionError(
             f"no topic {topic!r} in {store.path}.{nearest(topic, store.topics)} It has {len(store.topics)} topics"
         )
@@ -199,7 +202,7 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
     extra: list[tuple[int, int]] = []
     if spec.options.index == "verify":
         # rollback records (0xC) are in no index: only what the queues account for is surely none
-        extra = [gap for gap in store.coverage.gaps if gap[0] < store.coverage.end]
+        extra = list(store.coverage.gaps)
     if topics is None:
         # the index knows no keys without a topic. All topics have queues, where the queues account for the whole log
         if not store.has_queues:
@@ -207,6 +210,9 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
             return None
         topics = frozenset(store.topics)
         extra = list(store.coverage.gaps)
+    if len(extra) > _MOST_GAPS:
+        notes.append(f"{len(extra)} ranges of the log are in no queue: it is walked as a whole")
+        return None
     hashes = sorted({key_hash(topic, key) for topic in topics for key in keys})
     try:
         found, skipped = index_keys(store.files, view, hashes, asked.time)
@@ -215,7 +221,7 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
         notes.append(f"index file {e.path} is damaged, its part of the log is walked: {e}")
         return _plan_keys(store, spec, asked, notes)
     notes += skipped
-    holes = sorted({*subtract(view.holes, extra), *extra})
+    holes = union([*view.holes, *extra])
     walked = tuple(holes)
     hidden = sum(store.data_size(start, stop) for start, stop in holes)
     pieces: list[Piece] = []
@@ -270,9 +276,8 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     for queue, first, stop in slices:
         size = piece_size(spec, asked_for * average)
         step = max(size // average, 1)
-        for at in range(first, stop, step):
-            end = min(at + step, stop)
-            pieces.append(QueueSlice(queue, at, end, (end - at) * average))
+        for at, end in queue_steps(queue, first, stop, step):
+            pieces.append(QueueSlice(queue, at, end, min(end - at, stop - first) * average))
     notes.append(
         f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped"
     )
@@ -295,6 +300,15 @@ def _entries(queue: Queue) -> int:
     return sum(f.length for f in queue.files) // queue.unit_size
 
 
+def queue_steps(queue: Queue, first: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    """[first, stop) in ranges of `step` queue offsets. A batch queue is read whole: its units state their numbers themselves."""
+    if queue.batch:
+        yield 0, _I64_MAX
+        return
+    for at in range(first, stop, step):
+        yield at, min(at + step, stop)
+
+
 def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Queue) -> tuple[int, int]:
     """The queue offsets [first, stop) of a queue that may be asked for by `offsets`, storeTimestamp in `time` (ms) and the
     selection.
@@ -310,6 +324,8 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
             f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: "
             "those messages are gone. Set failOnDataLoss=false to read what is left"
         )
+    if spec.options.index != "trust":
+        first = queue.files[0].base_offset // queue.unit_size  # a damaged entry may have led the search for the first one astray: readers pass over what is gone
     first = max(x for x in (first, offsets.low, start) if x is not None)
     stop = min(x for x in (stop, None if offsets.high is None else offsets.high + 1, end) if x is not None)
     if first < stop and not time.is_all:
@@ -318,17 +334,33 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
 
 
 def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int) -> tuple[int, int]:
+    """[first, stop) narrowed by binary search, where the entries at the new bound prove it: a damaged entry may have misled it."""
+
     def stored(offset: int) -> int | None:
         head = read_head(store.files, store.log, offset)
         return None if head is None else head.store_timestamp
 
     if time.low is not None:
-        at = first_at_or_after(store.files, queue, time.low - CLOCK_TOLERANCE_MS, store.log.min_offset, stored)
-        first = max(first, at)
+        earliest = time.low - CLOCK_TOLERANCE_MS
+        at = first_at_or_after(store.files, queue, earliest, store.log.min_offset, stored)
+        if at > first and (found := _time_of(store, queue, at - 1)) is not None and found < earliest:
+            first = at
     if time.high is not None:
-        at = first_at_or_after(store.files, queue, time.high + CLOCK_TOLERANCE_MS + 1, store.log.min_offset, stored)
-        stop = min(stop, at)
+        latest = time.high + CLOCK_TOLERANCE_MS
+        at = first_at_or_after(store.files, queue, latest + 1, store.log.min_offset, stored)
+        if at < stop and (found := _time_of(store, queue, at)) is not None and found > latest:
+            stop = max(at, first)
     return first, stop
+
+
+def _time_of(store: Store, queue: Queue, number: int) -> int | None:
+    """The storeTimestamp of the record at a queue offset; None where the entry, or the record it leads to, is another one."""
+    min_phys = store.log.min_offset
+    for _, entries in read_entries(store.files, queue, min_phys=min_phys, first=number, stop=number + 1, with_tags=False):
+        head = read_head(store.files, store.log, int(entries.commit_log_offset[0]))
+        if head is not None and (queue.is_lmq or (head.queue_id, head.queue_offset) == (queue.queue_id, number)):
+            return head.store_timestamp
+    return None
 
 
 def _lmq_queues(store: Store, spec: Spec) -> list[Queue]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from store_core import ragged
 from store_core.layout import SEPARATOR_NAME, SEPARATOR_PAIR
 
-__all__ = ["Pairs", "encode_properties", "parse_properties", "split"]
+__all__ = ["Pairs", "Uniform", "encode_properties", "parse_properties", "split"]
 
 _PREFIX: Final = 8
 _MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(_PREFIX + 1)], dtype=np.uint64)
@@ -113,9 +113,76 @@ def _tile(names: tuple[bytes, ...], rows: int) -> pa.StringArray:
     return ragged.text(pa.array(names * rows, type=pa.binary()))
 
 
-def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pairs:
-    """The pairs of each record's properties, `buffer[start : start + length]`; `buffer` has a byte behind the last range."""
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """The properties of records that all have one shape: the same names at the same places. One producer's messages often do.
+
+    `data`: uint8[rows, length], the strings; `values_at`: by name (as stored), where its value stands in each row.
+    """
+
+    rows: int
+    data: npt.NDArray[np.uint8]
+    values_at: dict[bytes, tuple[int, int]]
+
+    @classmethod
+    def of(cls, data: npt.NDArray[np.uint8]) -> Uniform | None:
+        """The strings data[row] (uint8[rows, length], rows > 0) if they have one shape, else None."""
+        first = data[0].tobytes()
+        values_at: dict[bytes, tuple[int, int]] = {}
+        fixed = np.full(len(first), 0xFF, dtype=np.uint8)
+        position = 0
+        for pair in first.split(bytes([SEPARATOR_PAIR])):
+            name, mark, value = pair.partition(bytes([SEPARATOR_NAME]))
+            if mark and name and value:
+                span = (position + len(name) + 1, position + len(pair))
+                fixed[slice(*span)] = 0
+                values_at.pop(name, None)  # the last one wins, and stands where it stands
+                values_at[name] = span
+            position += len(pair) + 1
+        marks = int(np.count_nonzero(data[0] <= SEPARATOR_PAIR))
+        if np.count_nonzero(data <= SEPARATOR_PAIR) != marks * len(data):
+            return None
+        differs = data ^ data[0]
+        differs &= fixed
+        return None if differs.any() else cls(len(data), data, values_at)
+
+    def values(self, name: str) -> pa.StringArray:
+        """See `Pairs.values`."""
+        span = self.values_at.get(name.encode())
+        if span is None:
+            return pa.nulls(self.rows, pa.string())
+        return _strings(np.ascontiguousarray(self.data[:, slice(*span)]), np.array([span[1] - span[0]]))
+
+    def to_map(self) -> pa.MapArray:
+        """See `Pairs.to_map`."""
+        count = len(self.values_at)
+        widths = np.array([stop - start for start, stop in self.values_at.values()], dtype=np.int64)
+        stored = np.empty((self.rows, int(widths.sum())), dtype=np.uint8)
+        at = 0
+        for start, stop in self.values_at.values():
+            stored[:, at : at + stop - start] = self.data[:, start:stop]
+            at += stop - start
+        names = _tile(tuple(self.values_at), -(-self.rows // _TILE) * _TILE)[: self.rows * count]
+        first = np.arange(0, (self.rows + 1) * count, count, dtype=np.int32) if count else np.zeros(self.rows + 1, dtype=np.int32)
+        return pa.MapArray.from_arrays(pa.array(first), names, _strings(stored, widths))
+
+
+def _strings(stored: npt.NDArray[np.uint8], widths: npt.NDArray[np.int64]) -> pa.StringArray:
+    """Each row of `stored` (uint8[rows, sum of widths]) cut into strings of these widths."""
+    rows, width = stored.shape
+    ends = np.zeros(rows * len(widths) + 1, dtype=np.int32)
+    ends[1:].reshape(rows, len(widths))[:] = np.arange(rows)[:, None] * width + np.cumsum(widths)
+    return ragged.text(pa.Array.from_buffers(pa.binary(), len(ends) - 1, [None, pa.py_buffer(ends), pa.py_buffer(stored)]))
+
+
+def split(buffer: pa.Buffer, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Pairs | Uniform:
+    """Each record's properties, `buffer[start : start + length]`, taken apart; `buffer` has a byte behind the last range."""
     rows = len(starts)
+    if rows and (length := int(lengths[0])) and bool((lengths == length).all()):
+        window = np.ndarray((buffer.size - length + 1,), dtype=f"V{length}", buffer=buffer, strides=(1,))
+        uniform = Uniform.of(window[starts].view(np.uint8).reshape(rows, length))
+        if uniform is not None:
+            return uniform
     stored = np.ndarray((buffer.size,), dtype=np.uint8, buffer=buffer)
     closed = stored[starts + np.maximum(lengths - 1, 0)] == SEPARATOR_PAIR
     # where a string lacks its last 0x02, one byte more is copied and made one; where it has one, that only adds an empty pair

@@ -29,7 +29,7 @@ from store_core.planner import plan_messages
 from store_core.predicates import Range, Where, parse_where, to_ms
 from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
 from store_core.reading import Gap, last_segment_with_records
-from store_core.records import read_head
+from store_core.records import first_record, read_head, record_at
 from store_core.rows import report_gap
 from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, select
 from store_core.selection import Selection
@@ -118,12 +118,21 @@ class Store:
     @functools.cached_property
     def knows_topics(self) -> bool:
         """Whether a topic without queues is surely absent: the queues account for the whole log."""
-        return self.has_queues and not any(start < self.coverage.end for start, _ in self.coverage.gaps)
+        if not self.has_queues or any(start < self.coverage.end for start, _ in self.coverage.gaps):
+            return False
+        return first_record(self.files, self.log, self.coverage.end, self.log.max_offset) is None
 
     @functools.cached_property
     def coverage(self) -> Coverage:
         """What part of the log the queues account for. Reads every queue entry once."""
-        return cover(self.files, self.queues, self.log, self.coverage_notes)
+
+        def stands(start: int, end: int) -> bool:
+            segment = self.log.find(start)
+            offset = start + (0 if segment is None else segment.lead)
+            head = record_at(self.files, self.log, offset)
+            return head is not None and offset + head.size == end
+
+        return cover(self.files, self.queues, self.log, self.coverage_notes, stands)
 
     @functools.cached_property
     def coverage_notes(self) -> list[str]:

@@ -9,7 +9,7 @@ from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, chain
 from store_core.lookup import CLOCK_TOLERANCE_MS
 from store_core.plan import IndexRows, Piece, Plan, QueueRows, Spec, pack
-from store_core.planner import check_topics, piece_size, queue_bounds
+from store_core.planner import check_topics, piece_size, queue_bounds, queue_steps
 from store_core.predicates import Range, points_of, range_of
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ def plan_queues(store: Store, spec: Spec) -> Plan:
     pieces: list[Piece] = []
     for queue, first, stop in slices:
         step = max(size // queue.unit_size, 1)
-        for at in range(first, stop, step):
-            end = min(at + step, stop)
-            pieces.append(QueueRows(queue, at, end, (end - at) * queue.unit_size))
+        for at, end in queue_steps(queue, first, stop, step):
+            pieces.append(QueueRows(queue, at, end, min(end - at, stop - first) * queue.unit_size))
     note = f"{len(slices)} queues are read, {len(store.queues) - len(slices)} skipped"
     return Plan(spec, pack(pieces, size), (note,))
 

@@ -38,8 +38,6 @@ def queue_rows(spec: Spec, piece: QueueRows, files: Files) -> Iterator[pa.Record
     for file, entries in read_entries(
         files, queue, min_phys=spec.log.min_offset, first=piece.first, stop=piece.stop, batch=10_000
     ):
-        if queue.batch:  # an entry that goes on in the next piece is the one's that it begins in
-            entries = entries[(entries.queue_offset >= piece.first) & (entries.queue_offset < piece.stop)]
         count = len(entries)
         values: dict[str, Any] = {
             "topic": pa.repeat(pa.scalar(queue.topic), count),

@@ -12,9 +12,11 @@ import tarfile
 import tempfile
 import textwrap
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,13 +52,21 @@ def table(frame: DataFrame) -> int:
     """Prints all rows as plain text, numbers to the right; returns how many there were."""
     rows = frame.collect()
     names = frame.columns
-    cells = [[" ".join("" if value is None else str(value).split()) if not isinstance(value, int) else f"{value:,}" for value in row] for row in rows]
-    widths = [max(len(name), *(len(line[i]) for line in cells)) if cells else len(name) for i, name in enumerate(names)]
-    right = [bool(rows) and isinstance(rows[0][i], int) for i in range(len(names))]
-    for line in [list(names), *cells]:
-        padded = (cell.rjust(w) if to_right else cell.ljust(w) for cell, w, to_right in zip(line, widths, right, strict=True))
+    lines = [list(names), *([f"{v:,}" if isinstance(v, int) else "" if v is None else v for v in row] for row in rows)]
+    widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
+    numbers = [bool(rows) and isinstance(value, int) for value in (rows[0] if rows else names)]
+    for line in lines:
+        padded = []
+        for cell, width, is_number in zip(line, widths, numbers, strict=True):
+            space = " " * (width - columns_of(cell))
+            padded.append(space + cell if is_number else cell + space)
         print(("    " + "  ".join(padded)).rstrip())
     return len(rows)
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal the text takes: Chinese characters take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 @contextmanager
@@ -79,7 +89,7 @@ def quiet_start() -> Iterator[None]:
 
 
 def what_is_in_it(store: store_core.Store) -> None:
-    title("What is in the store? (a second or less at any size: file names and sizes, queue bounds, a few headers)")
+    title("What is in the store? From names and sizes of files, bounds of queues, and a few headers")
     code("""
         store = store_core.open_store(path)
         store.info()
@@ -109,16 +119,14 @@ def messages_per_topic(spark: SparkSession, store: str) -> None:
     code("""
         spark.read.format("rocketmq-store").load(path).createOrReplaceTempView("messages")
 
-        SELECT topic, count(*) AS messages, sum(storeSize) AS bytes,
-               count_if(size(split(keys, ' ')) > 1) AS manyKeys, max(storeTimestamp) AS last
+        SELECT topic, count(*) AS messages, sum(storeSize) AS bytes, min(storeTimestamp) AS first, max(storeTimestamp) AS last
         FROM messages GROUP BY topic ORDER BY messages DESC, topic
     """)
     spark.read.format("rocketmq-store").load(store).createOrReplaceTempView("messages")
     table(
         spark.sql("""
             SELECT topic, count(*) AS messages, sum(storeSize) AS bytes,
-                   count_if(size(split(keys, ' ')) > 1) AS manyKeys,
-                   date_format(max(storeTimestamp), 'yyyy-MM-dd HH:mm:ss.SSS') AS last
+                   date_format(min(storeTimestamp), 'HH:mm:ss.SSS') AS first, date_format(max(storeTimestamp), 'HH:mm:ss.SSS') AS last
             FROM messages GROUP BY topic ORDER BY messages DESC, topic
         """)
     )
@@ -168,17 +176,18 @@ def time_range(spark: SparkSession, store: store_core.Store) -> None:
     first = store.info()["firstStoreTimestamp"]
     if first is None:
         return
-    start = int(first.timestamp()) * 1000 + 1000
+    start = first.replace(microsecond=0) + timedelta(seconds=1)
+    low, high = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (start, start + timedelta(seconds=1)))
     title("A time range: only the files, and the parts of queues, that can hold it are read")
     code(f"""
-        spark.read.format("rocketmq-store").option("startingTimestamp", {start}).option("endingTimestamp", {start + 1000})
-             .schema("topic string, storeTimestamp timestamp")   -- only these columns are decoded
-             .load(path).createOrReplaceTempView("a_second")
+        reader = spark.read.format("rocketmq-store").option("startingTimestamp", "{low}").option("endingTimestamp", "{high}")
+        reader.schema("topic string, storeTimestamp timestamp")  # only these columns are decoded
+        reader.load(path).createOrReplaceTempView("a_second")
 
         SELECT topic, count(*) AS messages, min(storeTimestamp) AS first, max(storeTimestamp) AS last
         FROM a_second GROUP BY topic ORDER BY topic
     """)
-    reader = spark.read.format("rocketmq-store").options(startingTimestamp=start, endingTimestamp=start + 1000)
+    reader = spark.read.format("rocketmq-store").options(startingTimestamp=low, endingTimestamp=high)
     reader.schema("topic string, storeTimestamp timestamp").load(store.path).createOrReplaceTempView("a_second")
     table(
         spark.sql("""

@@ -84,19 +84,21 @@ def draw(counts: Counts, every: int, file: Path) -> None:
         sizes[topic] += messages
     named = [topic for topic, _ in sizes.most_common(MOST_TOPICS)]
     starts = sorted({start for start, _ in counts})
+    heights: Counter[tuple[int, str]] = Counter()
+    for (start, topic), messages in counts.items():
+        heights[start, topic if topic in named else OTHERS] += messages
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    places = [moment(start) for start in starts]
     floor = [0] * len(starts)
     for topic in [*named, OTHERS]:
-        heights = [
-            sum(n for (at, name), n in counts.items() if at == start and (name == topic or (topic == OTHERS and name not in named)))
-            for start in starts
-        ]
-        if any(heights):
-            places = [moment(start) for start in starts]
-            axes.bar(places, heights, width=timedelta(seconds=every), align="edge", bottom=floor, label=topic.replace("$", r"\$"))
-            floor = [low + height for low, height in zip(floor, heights, strict=True)]
+        own = [heights[start, topic] for start in starts]
+        if any(own):
+            label = topic.replace("$", r"\$")  # else mathematics begins there
+            axes.bar(places, own, width=timedelta(seconds=every), align="edge", bottom=floor, label=label)
+            floor = [low + height for low, height in zip(floor, own, strict=True)]
+    axes.set_ylim(0, 1.05 * max(floor))
     axes.set_ylabel(f"messages in {name_of(every)}")
     axes.set_xlabel("storeTimestamp, UTC")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)

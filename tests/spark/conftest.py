@@ -1,7 +1,7 @@
 """Spark sessions for the tests: one local session, or the same on a real cluster of processes.
 
-`RMQ_SPARK_TEST_CLUSTER=1` runs the tests on a standalone master with two workers, each a process of its own, from the pip package
-alone. `test_cluster.py` does that with all the others: a process can have one Spark only.
+`RMQ_SPARK_TEST_CLUSTER=1` runs the tests on a standalone master with two workers, each a process of its own, from the pip
+package alone. `test_cluster.py` does that with all the others: a process can have one Spark only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master = "local[2]"
         if os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1":
             master = stack.enter_context(cluster(folder))
-            settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.task.maxFailures": "1"}
         session = rmq_spark.session(master, **settings)
         stack.callback(session.stop)
         yield session

@@ -1,0 +1,274 @@
+"""The examples on golden stores: what they print, what they write, and that their READMEs show what they print."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import SparkSession
+
+import rmq_spark
+from store_core.errors import OptionError, StoreNotFoundError
+from tests.golden_stores import Golden
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
+FIRST_SEGMENT, SECOND_SEGMENT = "00000000000000000000", "00000000000000262144"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session for all of them: an example's own `rmq_spark.session()` finds it running."""
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    running = SparkSession.getActiveSession()
+    session = rmq_spark.session("local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": warehouse})
+    yield session
+    if running is None:
+        session.stop()
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / name / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(name, *arguments)` is (exit code, what was printed)."""
+
+    def run(name: str, *arguments: object) -> tuple[int, str]:
+        capsys.readouterr()
+        code = example(name).main([str(a) for a in arguments])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def shown_in_readme(name: str) -> str:
+    """The block behind the README's mark `<!-- output: ... -->`."""
+    text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- output: [^>]*-->\n```\n(.*?)```\n", text, flags=re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_has_a_readme_that_names_it_and_a_help_text(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
+    assert f"examples/{name}/{name}.py" in readme
+    assert f"[{name}]({name}/)" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit) as left:
+        example(name).main(["--help"])
+    assert left.value.code == 0
+    assert "store" in capsys.readouterr().out
+
+
+def test_query_by_key(run: Run, golden: Golden) -> None:
+    code, out = run("query_by_key", golden("mixed-5.3.3"), "order-24", "--topic", "Orders", "--plan")
+    assert code == 0
+    assert "by index: 1 key in 1 topic leads to" in out
+    assert "2026-11-21 08:43:18.811  broker-a Orders/1 @ 19" in out
+    assert "keys 'order-24 user-18'  tags '标签'" in out
+    assert out.endswith("1 message with key 'order-24' in Orders\n")
+
+
+def test_query_by_key_in_all_topics_and_by_the_other_ids(run: Run, golden: Golden) -> None:
+    store = golden("mixed-5.3.3")
+    assert run("query_by_key", store, "order-24")[1].endswith("4 messages with key 'order-24'\n")
+    _, out = run("query_by_key", store, "FD0000000000000000000000000000020F0D1DBD16A668DE4B9B0120", "--by", "uniqKey")
+    assert "Orders/1 @ 19" in out
+    _, out = run("query_by_key", store, "7F0000010000592C000000000001F876", "--by", "offsetMsgId")
+    assert "Orders/1 @ 19" in out and out.endswith("1 message with offsetMsgId '7F0000010000592C000000000001F876'\n")
+
+
+def test_query_by_key_tells_where_it_stopped_and_when_nothing_is_there(run: Run, golden: Golden) -> None:
+    store = golden("mixed-5.3.3")
+    assert run("query_by_key", store, "Aa", "--limit", 2)[1].endswith("... there are more than 2: --limit 0 shows all\n")
+    assert run("query_by_key", store, "nobody") == (1, "0 messages with key 'nobody'\n")
+
+
+def test_query_by_key_in_a_time_range(run: Run, golden: Golden) -> None:
+    stored = ["--start", "2026-11-21T08:43:18.811Z", "--end", "2026-11-21T08:43:18.995Z"]
+    assert run("query_by_key", golden("mixed-5.3.3"), "order-24", *stored)[1].endswith("1 message with key 'order-24'\n")
+
+
+def test_trace_order_shows_what_its_readme_shows(run: Run, golden: Golden) -> None:
+    code, out = run("trace_order", golden("mixed-5.3.3"), "retry-0")
+    assert code == 0
+    assert out == shown_in_readme("trace_order")
+
+
+@pytest.mark.parametrize(
+    ("store", "key", "meanings"),
+    [
+        ("mixed-5.3.3", "delay-4", ["waits, delay level 2, for Delayed/0", "delivered after delay level 2"]),
+        ("mixed-5.3.3", "timer-1", ["waits until 2026-11-21 08:43:21.000 for Timed/2", "delivered by the timer"]),
+        ("mixed-5.3.3", "tx-0", ["half message for TxOrders/3: committed later", "committed: the half message at commitLogOffset 329759"]),
+        ("mixed-5.3.3", "tx-1", ["half message for TxOrders/0: rolled back"]),
+        ("mixed-5.3.3", "tx-2", ["half message for TxOrders/1: checked, and put back", "half message for TxOrders/1: still waiting to be committed"]),
+        ("plain-4.9.7", "tx-1", ["half message for TxOrders/1: rolled back"]),
+        ("plain-4.9.7", "tx-2", ["half message for TxOrders/2: still waiting to be committed"]),
+    ],
+)  # fmt: skip
+def test_trace_order_through_delay_timer_and_transaction(run: Run, golden: Golden, store: str, key: str, meanings: list[str]) -> None:
+    code, out = run("trace_order", golden(store), key)
+    lines = out.splitlines()
+    assert code == 0
+    assert len(lines) == len(meanings) + 1
+    for line, meaning in zip(lines, meanings, strict=False):
+        assert line.endswith(meaning)
+
+
+def test_trace_order_of_nothing(run: Run, golden: Golden) -> None:
+    assert run("trace_order", golden("plain-4.9.7"), "nobody") == (1, "no message with key 'nobody'\n")
+
+
+def test_messages_per_minute_shows_what_its_readme_shows(run: Run, golden: Golden) -> None:
+    code, out = run("messages_per_minute", golden("mixed-5.3.3"), "--every", "5s")
+    assert code == 0
+    assert out == shown_in_readme("messages_per_minute")
+
+
+def test_messages_per_minute_of_a_topic(run: Run, golden: Golden) -> None:
+    _, out = run("messages_per_minute", golden("mixed-5.3.3"), "--topic", "Orders,Delayed")
+    assert out.startswith("2026-11-21 08:43:00  192  ###")
+    assert out.endswith("192 messages; a bar is a minute wide, from the time (UTC) beside it\n")
+
+
+def test_messages_per_minute_draws_a_chart(run: Run, golden: Golden, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra 'charts' is not installed")
+    chart = tmp_path / "rate.png"
+    code, out = run("messages_per_minute", golden("mixed-5.3.3"), "--every", "1s", "--png", chart)
+    assert (code, out) == (0, f"710 messages drawn into {chart}\n")
+    assert chart.read_bytes().startswith(b"\x89PNG")
+
+
+def test_messages_per_minute_without_matplotlib(run: Run, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    code, out = run("messages_per_minute", golden("mixed-5.3.3"), "--png", tmp_path / "rate.png")
+    assert code == 0
+    assert out.startswith("2026-11-21 08:43:00  710  ###")
+    assert not (tmp_path / "rate.png").exists()
+
+
+def test_recover_to_parquet(run: Run, spark: SparkSession, fresh_golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """A broker that was killed, with a byte of one body flipped: all but that record, and a report of it."""
+    store = fresh_golden("crash-5.1.4")
+    segment = store / "commitlog" / FIRST_SEGMENT
+    data = bytearray(segment.read_bytes())
+    data[20004] ^= 4
+    segment.write_bytes(data)
+    out = tmp_path / "recovered"
+    code, printed = run("recover_to_parquet", store, out)
+    assert code == 0
+    assert printed.replace(str(store), "path/to/store").replace(str(out), "recovered") == shown_in_readme("recover_to_parquet")
+    assert printed.startswith((out / "report.txt").read_text(encoding="utf-8"))
+    messages = spark.read.parquet(str(out / "messages"))
+    corrupt = spark.read.parquet(str(out / "corrupt")).collect()
+    assert messages.count() == 688
+    assert messages.where("propertiesString is null").count() == 0
+    assert [(row.start, row.end, bytes(row.raw)) for row in corrupt] == [(19771, 20310, bytes(data[19771:20310]))]
+
+
+def test_recover_to_parquet_tells_of_a_missing_file(run: Run, fresh_golden: Callable[[str], Path], tmp_path: Path) -> None:
+    store = fresh_golden("crash-5.1.4")
+    shutil.copy(store / "commitlog" / FIRST_SEGMENT, store / "commitlog" / "00000000000001048576")  # stale bytes: no records
+    (store / "commitlog" / SECOND_SEGMENT).unlink()
+    _, printed = run("recover_to_parquet", store, tmp_path / "recovered")
+    assert "no file holds commitLogOffsets [262144, 524288)" in printed
+
+
+def test_recover_to_parquet_overwrites_nothing(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is there already"):
+        example("recover_to_parquet").main([str(golden("crash-5.1.4")), str(tmp_path)])
+
+
+def test_compare_stores_that_are_the_same(run: Run, golden: Golden, fresh_golden: Callable[[str], Path]) -> None:
+    code, out = run("compare_stores", golden("lmq-5.3.3"), fresh_golden("lmq-5.3.3"))
+    assert code == 0
+    assert out.endswith("no difference\n")
+
+
+def test_compare_stores_by_place(run: Run, golden: Golden, fresh_golden: Callable[[str], Path]) -> None:
+    """The copy lacks its last file, and has another body in one record."""
+    copy = fresh_golden("mixed-5.3.3")
+    (copy / "commitlog" / SECOND_SEGMENT).unlink()
+    segment = copy / "commitlog" / FIRST_SEGMENT
+    data = bytearray(segment.read_bytes())
+    data[8:12] = (7).to_bytes(4, "big")  # BODYCRC of the first record
+    segment.write_bytes(data)
+    code, out = run("compare_stores", golden("mixed-5.3.3"), copy, "--by", "place", "--limit", 1)
+    assert code == 1
+    assert re.search(r"^Orders +180 +6 +0 +1$", out, flags=re.MULTILINE)
+    assert "2026-11-21 08:43:17.888  Orders  commitLogOffset 0: other body\n... and " in out
+    assert out.endswith(" records differ\n")
+
+
+def test_compare_stores_by_uniq_key_and_topic(run: Run, golden: Golden) -> None:
+    code, out = run("compare_stores", golden("mixed-5.3.3"), golden("plain-4.9.7"), "--topic", "Delayed,Timed", "--limit", 0)
+    assert code == 1
+    assert [line.split() for line in out.splitlines()[1:3]] == [["Delayed", "0", "6", "6", "0"], ["Timed", "0", "6", "0", "0"]]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+def test_a_folder_that_is_no_store_is_one_sentence(name: str, tmp_path: Path) -> None:
+    """Before Spark starts: none is running here."""
+    nowhere = str(tmp_path / "nowhere")
+    more = {"compare_stores": [nowhere], "messages_per_minute": [], "recover_to_parquet": [str(tmp_path / "out")]}
+    with pytest.raises(StoreNotFoundError, match="no such file or folder"):
+        example(name).main([nowhere, *more.get(name, ["key"])])
+
+
+def script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """As a user runs it, but with this Python and this checkout; no terminal."""
+    path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name / f"{name}.py"), *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+    )
+
+
+def test_an_example_as_a_script_says_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
+    ran = script("query_by_key", tmp_path, "key")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"query_by_key: {tmp_path} holds no RocketMQ store")
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_demo_as_a_script() -> None:
+    ran = script("demo")
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert not ran.stderr.strip(), "Spark's own chatter is kept aside"
+    for part in (
+        "messages           710 (from queue entries)",
+        "TopicTest                         216  98,030",
+        "by index: 1 key in 1 topic leads to 6 records in 2 index files",
+        "Payments        128  08:43:18.001  08:43:18.974",
+        "examples/demo/demo.py path/to/store",
+    ):
+        assert part in ran.stdout
