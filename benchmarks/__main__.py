@@ -23,9 +23,7 @@ BENCHMARKS: dict[str, Callable[[Context], list[Figure]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)}; all by default")
-    parser.add_argument(
-        "--quick", action="store_true", help="a tenth of the messages, fewer rounds: only to see that all works"
-    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages, fewer rounds: shows that all works")
     parser.add_argument("--output", type=Path, help="folder for figures.json and figures.md; in the cache by default")
     asked = parser.parse_args()
     if unknown := sorted(set(asked.names) - set(BENCHMARKS)):

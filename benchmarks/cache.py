@@ -17,7 +17,7 @@ def root() -> Path:
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder `name` of the cache; `make(folder)` fills it if it is not there. A run that is cut off leaves nothing behind."""
+    """The folder `name` of the cache; `make(folder)` fills it if it is not there, all of it or nothing."""
     folder = root() / name
     if not folder.exists():
         partial = folder.with_name(folder.name + ".partial")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 import store_core
 from benchmarks.stores import GeneratedStore
 
@@ -29,5 +31,5 @@ class Context:
     @staticmethod
     def log_size(path: str) -> int:
         """Bytes of records in the store's log."""
-        column = store_core.open_store(path).scan(columns=["storeSize"]).read_all()["storeSize"]
-        return sum(column.to_pylist())
+        sizes = store_core.open_store(path).scan(columns=["storeSize"])
+        return sum(int(np.asarray(batch.column(0)).sum()) for batch in sizes)

@@ -41,7 +41,7 @@ def alternate(measures: Mapping[str, Measure], rounds: int, warm_up: int = 1) ->
     """
     seconds: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(warm_up + rounds):
-        names = list(measures) if number % 2 == 0 else list(reversed(measures))
+        names = list(measures) if number % 2 == 0 else list(list(measures)[::-1])
         for name in names:
             taken = measures[name]()
             if number >= warm_up:

@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
 import store_core
 from benchmarks.context import Context
 from benchmarks.figures import Figure, Measure, alternate
@@ -100,7 +102,7 @@ def _latency(context: Context, large: GeneratedStore, small: GeneratedStore) -> 
         other = f"{name}, a tenth of the store"
         figures.append(
             Figure(
-                f"the same in a store of {large.messages:,} messages against one of {small.messages:,}, one index file each, {name}",
+                f"the same, {large.messages:,} messages against {small.messages:,}, one index file each, {name}",
                 statistics.median(a / b for a, b in zip(seconds[name], seconds[other], strict=True)),
                 "x",
                 target=1.3,
@@ -125,21 +127,21 @@ def _reads(large: GeneratedStore, small: GeneratedStore) -> list[Figure]:
             files.bytes_by_kind.clear()
             record_bytes = 0
             for number in range(1, count + 1):
-                topic, key = store.lookup(number * 7919)
-                opened.lookup(topic, key, columns=columns)
+                opened.lookup(*store.lookup(number * 7919), columns=columns)
+            read, reads = files.bytes_by_kind.copy(), files.by_kind.copy()
             for number in range(1, count + 1):
-                sizes = store_core.open_store(store.path()).lookup(*store.lookup(number * 7919), columns=["storeSize"])
-                record_bytes += sum(sizes["storeSize"].to_pylist())
+                sizes = opened.lookup(*store.lookup(number * 7919), columns=["storeSize"])
+                record_bytes += int(np.asarray(sizes["storeSize"]).sum())
             figures.append(
                 Figure(
                     f"bytes read by a lookup, {store.messages:,} messages, {'all columns' if columns is None else columns[0]}",
-                    sum(files.bytes_by_kind.values()) / count,
+                    sum(read.values()) / count,
                     "bytes",
                     detail={
                         "the records' own bytes": f"{record_bytes / count:.0f}",
                         **{
-                            kind: f"{files.bytes_by_kind[kind] / count:.0f} bytes in {reads / count:.1f} reads"
-                            for kind, reads in sorted(files.by_kind.items())
+                            kind: f"{read[kind] / count:.0f} bytes in {times / count:.1f} reads"
+                            for kind, times in sorted(reads.items())
                         },
                         "the first lookup after opening": f"{first:,} bytes",
                     },

@@ -1,4 +1,4 @@
-"""Memory: what a scan adds to a process, in the core and in Spark's workers, at several sizes of store. And opening a long log."""
+"""Memory that a scan adds to a process, in the core and in Spark's workers, by size of store; opening a log of many files."""
 
 from __future__ import annotations
 

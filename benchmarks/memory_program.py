@@ -1,4 +1,4 @@
-"""Scans a store, and says how much resident memory that took above what the imports take. Argument: the store; JSON on stdout."""
+"""Scans a store, and says in JSON what resident memory the process had before, and at most. Argument: the store."""
 
 from __future__ import annotations
 

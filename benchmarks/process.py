@@ -24,7 +24,7 @@ class Program:
     """A child process that answers lines."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str] | None = None) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the program
         self._name = " ".join(command[:2])
         self._process = subprocess.Popen(
             command,

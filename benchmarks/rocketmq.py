@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.cache import cached
 from benchmarks.process import Program
 
-__all__ = ["VERSION", "class_path", "command", "java", "program"]
+__all__ = ["VERSION", "command", "java", "program", "source_digest"]
 
 VERSION = os.environ.get("RMQ_VERSION", "5.3.3")
 
@@ -22,9 +22,8 @@ _POM = """<project>
   <dependencies>{dependencies}</dependencies>
 </project>
 """
-_DEPENDENCY = (
-    "<dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></dependency>"
-)
+_DEPENDENCY = """
+    <dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></dependency>"""
 # RocketMQ unmaps files by what the JDK does not export any more
 _OPENS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -47,11 +46,6 @@ def java(name: str = "java") -> str:
     return found
 
 
-def class_path() -> str:
-    """The jars and our compiled programs."""
-    return f"{_classes()}{os.pathsep}{_jars()}/*"
-
-
 def _jars() -> Path:
     def fetch(folder: Path) -> None:
         maven = shutil.which("mvn")
@@ -69,17 +63,21 @@ def _jars() -> Path:
 
 def _classes() -> Path:
     sources = sorted(_SOURCES.glob("*.java"))
-    digest = hashlib.sha256(b"".join(s.read_bytes() for s in sources)).hexdigest()[:12]
 
     def build(folder: Path) -> None:
         options = ["-nowarn", "-Xlint:-deprecation", "-cp", f"{_jars()}/*", "-d", str(folder)]
         subprocess.run([java("javac"), *options, *map(str, sources)], check=True, stderr=subprocess.PIPE)
 
-    return cached(f"classes-{VERSION}-{digest}", build)
+    return cached(f"classes-{VERSION}-{source_digest(*(s.stem for s in sources))}", build)
+
+
+def source_digest(*programs: str) -> str:
+    """A name that changes with these Java programs."""
+    return hashlib.sha256(b"".join((_SOURCES / f"{name}.java").read_bytes() for name in programs)).hexdigest()[:8]
 
 
 def command(main: str, *arguments: str, heap: str = "4g") -> list[str]:
-    return [java(), f"-Xmx{heap}", *_OPENS, "-cp", class_path(), main, *arguments]
+    return [java(), f"-Xmx{heap}", *_OPENS, "-cp", f"{_classes()}{os.pathsep}{_jars()}/*", main, *arguments]
 
 
 def program(main: str, *arguments: str) -> Program:

@@ -1,7 +1,7 @@
 """Scans a store once for each line on standard input, and answers with a line of JSON. Argument: the store.
 
-A line is JSON: `columns` and `where` as `Store.scan` takes them; `reopen`: whether the store is opened for this pass. A pass keeps no
-batch.
+A line is JSON: `columns` and `where` as `Store.scan` takes them; `reopen`: whether the store is opened for this pass. A pass
+keeps no batch. A warning is an error: it would mean that another way than the one measured was taken.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import sys
 import time
+import warnings
 
 import pyarrow as pa
 
 import store_core
+from store_core.errors import StoreWarning
 
 
 def main() -> None:
+    warnings.simplefilter("error", StoreWarning)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     path = sys.argv[1]

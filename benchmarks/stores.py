@@ -33,7 +33,8 @@ class GeneratedStore:
 
     @property
     def name(self) -> str:
-        return "-".join(["store", str(self.messages), str(self.body), *(option.replace("=", "") for option in self._options())])
+        shape = [option.replace("=", "") for option in self._options()]
+        return "-".join(["store", str(self.messages), str(self.body), *shape, rocketmq.source_digest("GenerateStore")])
 
     def _options(self) -> list[str]:
         options = [f"fileSize={self.file_size}"] if self.file_size else []

@@ -1,4 +1,4 @@
-"""Reading a whole store through Spark on two cores, against what Spark allows a Python source, Parquet, and a pulling client."""
+"""A whole store through Spark on two cores: against the most that a Python source can do, Parquet, and a client that pulls."""
 
 from __future__ import annotations
 
@@ -67,17 +67,19 @@ def run(context: Context) -> list[Figure]:
             "one ready batch": lambda: _noop(ready)() * store.messages / ready_rows,
             "uncompressed Parquet": _noop(from_parquet),
         }
-        with live_broker(store) as name_server:
-            with rocketmq.program("PullAll", name_server, str(_PULL_THREADS), *topics()) as client:
-                seconds = alternate(measures, context.rounds(7), warm_up=3)
+        seconds = alternate(measures, context.rounds(7), warm_up=3)
+        with (
+            live_broker(store) as name_server,
+            rocketmq.program("PullAll", name_server, str(_PULL_THREADS), *topics()) as client,
+        ):
 
-                def pull() -> float:
-                    answer = client.ask()
-                    if answer["rows"] != store.messages:
-                        raise RuntimeError(f"the client pulled {answer['rows']} messages, expected {store.messages}")
-                    return float(answer["seconds"])
+            def pull() -> float:
+                answer = client.ask()
+                if answer["rows"] != store.messages:
+                    raise RuntimeError(f"the client pulled {answer['rows']} messages, expected {store.messages}")
+                return float(answer["seconds"])
 
-                pulls = alternate({"rocketmq-store": measures["rocketmq-store"], "pulling client": pull}, context.rounds(3))
+            pulls = alternate({"rocketmq-store": measures["rocketmq-store"], "pulling client": pull}, context.rounds(3))
         narrow = spark.read.format("rocketmq-store").schema("topic string, queueOffset bigint").load(path)
         queue = spark.read.format("rocketmq-store").option("assign", '{"topic-3": [5]}').load(path)
         pruned = alternate(

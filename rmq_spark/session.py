@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmq_spark.bridge import JAR, BridgeWarning, load, why_not
 from store_core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -26,19 +28,38 @@ _LOCAL = {
 }
 
 
-def register(spark: SparkSession) -> None:
-    """Makes the four formats known to `spark`. After a pip install they are known without this call."""
-    from rmq_spark.source import SOURCES
+def register(spark: SparkSession, *, bridge: bool = True) -> str:
+    """Makes the four formats known to `spark`, and loads the bridge, so that filters and columns are pushed down.
 
-    for source in SOURCES:
+    Returns what reads from now on, in a sentence that begins with "bridge" or "plain Python". After a pip install the formats are
+    known without this call, as plain Python: all queries are right, but each reads the whole store, and a catalog table has no
+    options. `bridge`: False for plain Python; it does not take back a bridge that this session has.
+    Warns: BridgeWarning where the bridge can't be loaded, with the reason.
+    """
+    from rmq_spark.source import SOURCES, BridgeSource
+
+    for source in (*SOURCES, BridgeSource):
         spark.dataSource.register(source)
+    if not bridge:
+        return "plain Python: the bridge was not asked for"
+    why = why_not(spark)
+    if why is None:
+        load(spark)
+        return f"bridge: {JAR}"
+    warnings.warn(
+        f"reading as plain Python, without the bridge: {why}. Queries are right, but read more; catalog tables need "
+        "SELECT ... WITH (path = '...')",
+        BridgeWarning,
+        stacklevel=2,
+    )
+    return f"plain Python: {why}"
 
 
-def session(master: str = "local[*]", **conf: object) -> SparkSession:
+def session(master: str = "local[*]", *, bridge: bool = True, **conf: object) -> SparkSession:
     """A Spark session with the formats registered; local by default, without a UI, with times shown in UTC.
 
     `conf`: Spark settings by their full names, `session(**{"spark.sql.shuffle.partitions": 8})`; they win over those set here.
-    A session that is already running is taken, and given those settings that can still change.
+    `bridge`: as in `register`. A session that is already running is taken, and given those settings that can still change.
     Errors: OptionError for a name that is no Spark setting; RuntimeError where there is no Java to run Spark.
     """
     for name in conf:
@@ -63,7 +84,7 @@ def session(master: str = "local[*]", **conf: object) -> SparkSession:
     for name, value in (settings | conf).items():
         builder = builder.config(name, str(value).lower() if isinstance(value, bool) else str(value))
     spark = builder.getOrCreate()
-    register(spark)
+    register(spark, bridge=bridge)
     return spark
 
 

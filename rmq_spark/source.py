@@ -5,13 +5,14 @@ Spark makes one in a Python process of its own, pickles it, and asks it for its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from rmq_spark.columns import choose, spark_schema
 from rmq_spark.errors import one_sentence
+from rmq_spark.pushed import Pushed, take_pushed
 from rmq_spark.reader import StoreReader
 from rmq_spark.stores import expand, plan_stores
 from store_core import open_store, schema_of
@@ -22,14 +23,14 @@ from store_core.schema import EXTRA_COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["SOURCES", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
+__all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
 
 
 class StoreSource(DataSource):
     """A broker's store: its messages, or with `option("table", ...)` its queue or index entries."""
 
-    format: ClassVar[str] = "rocketmq-store"
-    table: ClassVar[str | None] = None
+    format = "rocketmq-store"
+    table: str | None = None
 
     @one_sentence
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -50,11 +51,13 @@ class StoreSource(DataSource):
 
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:
-        columns = choose(schema, self._read)
-        options = self._given
-        if self._read.table == "messages":
-            options = options | {"extracolumns": [name for name in columns if name in EXTRA_COLUMNS.names] or None}
-        return StoreReader(plan_stores(self._read.path, options, columns))
+        return StoreReader(plan_stores(self._read.path, *self._asked(choose(schema, self._read))))
+
+    def _asked(self, columns: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
+        """The options and the columns of a plan: the core has extra columns where an option names them."""
+        if self._read.table != "messages":
+            return self._given, columns
+        return self._given | {"extracolumns": [name for name in columns if name in EXTRA_COLUMNS.names] or None}, columns
 
     def _own_table(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with the table that the format stands for."""
@@ -88,6 +91,35 @@ class IndexFileSource(StoreSource):
 
     format = "rocketmq-indexfile"
     table = "index"
+
+
+class BridgeSource(StoreSource):
+    """What the bridge reads through, for all formats: each scan comes with its filters and columns in an option.
+
+    Nobody else uses it: Spark gives the bridge every scan by the formats' own names.
+    """
+
+    @one_sentence
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._pushed, others = take_pushed(options)
+        source = next(source for source in SOURCES if source.format == self._pushed.format)
+        self.format, self.table = source.format, source.table
+        super().__init__(others)
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq-bridge"
+
+    @one_sentence
+    def reader(self, schema: StructType) -> StoreReader:
+        pushed: Pushed = self._pushed
+        columns = choose(schema, self._read) if schema.fields else []
+        planned: Sequence[str] = columns
+        if self._read.mode != "FAILFAST" and pushed.relation is not None:
+            # which records are corrupt depends on what is decoded, and a row of one on its column: so all of it is
+            planned = pushed.relation
+        plans = plan_stores(self._read.path, *self._asked(planned), pushed.where)
+        return StoreReader(plans, columns=None if planned is columns else columns, limit=pushed.limit, tell_size=True)
 
 
 SOURCES = (StoreSource, CommitLogSource, ConsumeQueueSource, IndexFileSource)

@@ -11,6 +11,7 @@ from store_core import Plan, Store, open_store
 from store_core.errors import OptionError, StoreNotFoundError, nearest
 from store_core.files import local_path
 from store_core.optiontypes import Offsets
+from store_core.predicates import Where
 from store_core.selection import Selection
 
 __all__ = ["expand", "plan_stores"]
@@ -54,23 +55,25 @@ def _matches(path: str) -> list[str]:
     return [local_path(store) for store in matched]
 
 
-def plan_stores(paths: Iterable[str], options: Mapping[str, Any], columns: Sequence[str]) -> list[Plan]:
+def plan_stores(
+    paths: Iterable[str], options: Mapping[str, Any], columns: Sequence[str], where: Where | None = None
+) -> list[Plan]:
     """One plan per store, all with the same schema. `options`: as given, with names in lower case.
 
     With several stores, each topic need be in one of them only, and `minPartitions` is for all together.
     """
     stores = [open_store(path, **options) for path in expand(paths)]
     if len(stores) == 1:
-        return [stores[0].plan(columns=columns)]
+        return [stores[0].plan(where, columns)]
     _check_topics(stores)
     own = [(store, narrowed) for store in stores if (narrowed := _topics_of(store)) is not None]
-    plans = [store.plan(columns=columns, **narrowed | {"minpartitions": None}) for store, narrowed in own]
+    plans = [store.plan(where, columns, **narrowed | {"minpartitions": None}) for store, narrowed in own]
     fewest = stores[0].options.min_partitions or 0
     if sum(len(plan.tasks) for plan in plans) < fewest:
         costs = [sum(task.cost for task in plan.tasks) for plan in plans]
         shares = [max(-(-fewest * cost // max(sum(costs), 1)), 1) for cost in costs]
         plans = [
-            store.plan(columns=columns, **narrowed | {"minpartitions": share})
+            store.plan(where, columns, **narrowed | {"minpartitions": share})
             for (store, narrowed), share in zip(own, shares, strict=True)
         ]
     return plans

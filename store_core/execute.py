@@ -24,7 +24,7 @@ from store_core.predicates import Predicate, points_of
 from store_core.queues import read_entries, resolve_ext
 from store_core.reading import Found, Gap, read_places, read_range
 from store_core.records import record_at
-from store_core.rows import message_rows, report_gap
+from store_core.rows import corrupt_row, message_rows, report_gap
 from store_core.segments import Log
 from store_core.tables import index_rows, queue_rows
 
@@ -66,8 +66,11 @@ def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa
     if spec.options.mode == "FAILFAST" and spec.options.fail_on_data_loss:
         hint = "Bring it back, or read what is left with failOnDataLoss=false"
         raise CorruptStoreError(text, path=piece.path, hint=hint)
-    warnings.warn(text, StoreWarning, stacklevel=2)
-    yield from ()
+    if spec.options.mode != "PERMISSIVE":
+        warnings.warn(text, StoreWarning, stacklevel=2)
+        return
+    base = next(segment.base_offset for segment in spec.log if segment.path == piece.path)
+    yield from corrupt_row(spec, piece.path, piece.start - base, piece.stop - base, text, None)
 
 
 def _places(spec: Spec, piece: Places, files: Files) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSl
 from store_core.predicates import Range, points_of, range_of
 from store_core.queues import Queue, bounds, first_at_or_after, read_entries
 from store_core.records import read_head
+from store_core.segments import Log
 from store_core.selection import Selection
 
 if TYPE_CHECKING:
@@ -172,20 +173,23 @@ def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
             f"{len(places) - len(inside)} commitLogOffsets are outside of the log, "
             f"[{store.log.min_offset}, {store.log.max_offset})"
         )
-    return Plan(spec, _packed(spec, _place_pieces(inside, False, 0, 0)), tuple(notes))
+    return Plan(spec, _packed(spec, _place_pieces(inside, store.log, False)), tuple(notes))
 
 
 def _within(bounds_: Range, value: int) -> bool:
     return (bounds_.low is None or value >= bounds_.low) and (bounds_.high is None or value <= bounds_.high)
 
 
-def _place_pieces(offsets: list[int], strict: bool, start: int, stop: int) -> list[Piece]:
-    """Pieces whose fallback ranges, put together, are [start, stop)."""
+def _place_pieces(offsets: list[int], log: Log, strict: bool) -> list[Piece]:
+    """Pieces whose fallback ranges, put together, are the whole log."""
     pieces: list[Piece] = []
+    lead = log.segments[0].lead if len(log) else 0
+    start = log.min_offset
     for at in range(0, len(offsets), _PLACES_PER_PIECE):
         some = tuple(offsets[at : at + _PLACES_PER_PIECE])
-        end = offsets[at + _PLACES_PER_PIECE] if at + _PLACES_PER_PIECE < len(offsets) else stop
-        pieces.append(Places(some, strict, start if at == 0 else some[0], end))
+        stop = offsets[at + _PLACES_PER_PIECE] - lead if at + _PLACES_PER_PIECE < len(offsets) else log.max_offset
+        pieces.append(Places(some, strict, start, stop))
+        start = stop
     return pieces
 
 
@@ -239,7 +243,7 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
     if hidden:
         how = "was walked and is kept" if not walked else "is walked"
         notes.append(f"not covered by the index, {how}: {_ranges(holes)}")
-    pieces = [*_place_pieces(places, True, store.log.min_offset, store.log.max_offset), *pieces]
+    pieces = [*_place_pieces(places, store.log, True), *pieces]
     return Plan(replace(spec, walked=walked), _packed(spec, pieces), tuple(notes))
 
 
@@ -325,7 +329,9 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
             "those messages are gone. Set failOnDataLoss=false to read what is left"
         )
     if spec.options.index != "trust":
-        first = queue.files[0].base_offset // queue.unit_size  # a damaged entry may have led the search for the first one astray: readers pass over what is gone
+        first = (
+            queue.files[0].base_offset // queue.unit_size
+        )  # a damaged entry may have led the search for the first one astray: readers pass over what is gone
     first = max(x for x in (first, offsets.low, start) if x is not None)
     stop = min(x for x in (stop, None if offsets.high is None else offsets.high + 1, end) if x is not None)
     if first < stop and not time.is_all:
@@ -410,7 +416,8 @@ def log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges
     pieces: list[Piece] = []
     for i, segment in enumerate(segments):
         for start, stop in ranges:
-            first, last = max(start, segment.base_offset, low), min(stop, segment.end_offset, high)
+            # a DLedger record begins with its entry's header, in front of its offset
+            first, last = max(start, segment.base_offset, low - segment.lead), min(stop, segment.end_offset, high)
             if first >= last or i in skipped:
                 continue
             # a range, or a file, begins with a record; a bound that a user gave need not

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from store_core.errors import OptionError, nearest
 
-__all__ = ["OPS", "Predicate", "Range", "Where", "mask", "parse_where", "points_of", "range_of", "to_ms", "true_of_null"]
+__all__ = ["OPS", "Predicate", "Range", "Where", "mask", "parse_where", "points_of", "range_of", "to_ms", "true_of_corrupt"]
 
 OPS: Final = ("=", "!=", "<", "<=", ">", ">=", "in", "is null", "is not null")
 Where = Sequence[Sequence[Any]]
@@ -159,9 +159,9 @@ def mask(predicate: Predicate, column: pa.Array) -> pa.BooleanArray:
     return _COMPARE[op](column, pa.scalar(value, type=kind))
 
 
-def true_of_null(predicates: Iterable[Predicate]) -> bool:
-    """Whether a row that is null in every column passes."""
-    return all(p.op == "is null" for p in predicates)
+def true_of_corrupt(predicates: Iterable[Predicate], corrupt_column: str | None) -> bool:
+    """Whether a row passes that is null in every column but the corrupt record's."""
+    return all(p.op == ("is not null" if p.column == corrupt_column else "is null") for p in predicates)
 
 
 def points_of(predicates: Iterable[Predicate], column: str) -> frozenset[Any] | None:

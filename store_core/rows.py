@@ -16,12 +16,12 @@ from store_core.decode import Context, Parts, Unreadable, columns
 from store_core.errors import CorruptStoreError, StoreWarning
 from store_core.files import Files
 from store_core.plan import Spec
-from store_core.predicates import mask, true_of_null
+from store_core.predicates import mask, true_of_corrupt
 from store_core.reading import Found, Gap
 from store_core.schema import CORRUPT_TYPE
 from store_core.selection import Selection
 
-__all__ = ["message_rows", "report", "report_gap", "selected", "selection_columns"]
+__all__ = ["corrupt_row", "message_rows", "report", "report_gap", "selected", "selection_columns"]
 
 _RAW_LIMIT: Final = 1 << 20
 """Bytes of a corrupt range that its row holds; the reason says so where there are more."""
@@ -54,6 +54,8 @@ def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts
     first = parts
 
     def get(name: str) -> pa.Array:
+        if name == spec.options.corrupt_column:
+            return pa.nulls(len(parts), CORRUPT_TYPE)
         if name not in kept:
             source = outer.take(keep) if outer is not None and name in ("storeSize", "rawRecord") else parts
             made, failed = columns(source, (name,), context)
@@ -233,7 +235,7 @@ def report_gap(spec: Spec, files: Files, gap: Gap) -> Iterator[pa.RecordBatch]:
     raw = files.read(gap.segment.path, start, min(size, _RAW_LIMIT))
     reason = gap.reason if size <= _RAW_LIMIT else f"{gap.reason} (raw holds the first {_RAW_LIMIT} of {size} bytes)"
     if gap.is_tail:
-        yield from _corrupt_row(spec, gap.segment.path, start, end, reason, raw)
+        yield from corrupt_row(spec, gap.segment.path, start, end, reason, raw)
     else:
         yield from _corrupt(spec, gap.segment.path, start, end, reason, None, raw)
 
@@ -245,15 +247,15 @@ def _corrupt(
         full = f"bytes [{start}, {end}) can't be read as messages: {reason}"
         raise CorruptStoreError(full, path=path, offset=start, hint=f"{hint}. {_FAILFAST_HINT}" if hint else _FAILFAST_HINT)
     if spec.options.mode == "PERMISSIVE":
-        yield from _corrupt_row(spec, path, start, end, reason, raw)
+        yield from corrupt_row(spec, path, start, end, reason, raw)
     else:
         warnings.warn(f"{path}: bytes [{start}, {end}) were left out: {reason}", StoreWarning, stacklevel=2)
 
 
-def _corrupt_row(spec: Spec, path: str, start: int, end: int, reason: str, raw: bytes) -> Iterator[pa.RecordBatch]:
-    """All columns null but the corrupt record's; so it passes only conditions that null passes."""
+def corrupt_row(spec: Spec, path: str, start: int, end: int, reason: str, raw: bytes | None) -> Iterator[pa.RecordBatch]:
+    """One row: all columns null but the corrupt record's; so it passes only conditions that null passes, and no selection."""
     column = spec.options.corrupt_column
-    if column is None or column not in spec.schema.names or not true_of_null(spec.where) or spec.selection != Selection():
+    if not true_of_corrupt(spec.where, column) or spec.selection != Selection():
         warnings.warn(f"{path}: bytes [{start}, {end}) could not be read: {reason}", StoreWarning, stacklevel=2)
         return
     value = {"file": path, "start": start, "end": end, "reason": reason, "raw": raw}

@@ -29,7 +29,7 @@ from tests.oracle import Row, Where, key_tokens, matches
 from tests.strategies import StoreCase
 from tests.synthetic import KEYS, TAGS, TOPICS
 
-__all__ = ["INDEX_MODES", "Difference", "Question", "Summary", "random_question", "random_store", "run", "summarize"]
+__all__ = ["INDEX_MODES", "Difference", "Question", "Summary", "ask", "random_question", "random_store", "run", "summarize"]
 
 INDEX_MODES = ("trust", "verify", "ignore")
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -167,13 +167,19 @@ def random_row(rng: random.Random, rows: list[Row]) -> Row | None:
 
 def random_time(rng: random.Random, rows: list[Row]) -> int | datetime:
     row = random_row(rng, rows)
-    ms = (1_735_901_092_000 if row is None else row["storeTimestamp"]) + rng.choice((0, 0, 0, 1, -1, 999, -1000, 60_000, 61_001))
+    ms = (1_735_901_092_000 if row is None else row["storeTimestamp"]) + rng.choice(
+        (0, 0, 0, 1, -1, 999, -1000, 60_000, 61_001)
+    )
     return ms if rng.random() < 0.7 else EPOCH + timedelta(milliseconds=ms, microseconds=rng.choice((0, 0, 1, 999)))
 
 
 def random_condition(rng: random.Random, rows: list[Row]) -> tuple[str, str, Any]:
     kind = rng.random()
-    names = {0: ["topic", "topic", "tags", "keys", "uniqKey", "offsetMsgId", *TEXTS], 1: INTEGERS, 2: ["storeTimestamp", *TIMES]}
+    names = {
+        0: ["topic", "topic", "tags", "keys", "uniqKey", "offsetMsgId", *TEXTS],
+        1: INTEGERS,
+        2: ["storeTimestamp", *TIMES],
+    }
     if kind < 0.08:
         column = rng.choice([*MESSAGES.names, *EXTRA])
         return (column, rng.choice(("is null", "is not null")), None)
@@ -341,7 +347,8 @@ def judge(seed: int, store: Store, rows: list[Row], question: Question, done: tu
         truth = [row for row in truth if (row["commitLogOffset"], row["queueOffset"]) in ours]
     if extra or missing:
         kind = "missing" if missing else "extra"
-        detail = f"{sum(missing.values())} rows missing, {sum(extra.values())} too many, of {len(truth)}: {sorted(missing | extra)[:3]}"
+        count = f"{sum(missing.values())} rows missing, {sum(extra.values())} too many, of {len(truth)}"
+        detail = f"{count}: {sorted(missing | extra)[:3]}"
         yield Difference(seed, kind, question, done, detail)
         return
     try:
@@ -372,6 +379,7 @@ def run(
 
 
 def play(seed: int, questions: int, damaged: bool, summary: Summary) -> None:
+    """One random store, and questions about it."""
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"
@@ -381,18 +389,25 @@ def play(seed: int, questions: int, damaged: bool, summary: Summary) -> None:
         rounds = 3 if damaged else 1
         for _ in range(rounds):
             done = tuple(damage_one(rng, root) for _ in range(rng.choice((1, 1, 2, 5)))) if damaged else ()
-            store: Store | None = None
-            for number in range(questions // rounds):
-                mode = INDEX_MODES[number % 3]
-                question = random_question(rng, rows, mode)
-                for add in rng.sample(TOPIC_SELECTIONS, rng.choice((0, 0, 1))):
-                    if question.lookup is None:
-                        add(rng, rows, question.options)
-                if store is None or rng.random() < 0.5:
-                    store = open_store(root)
-                summary.questions[mode] += 1
-                summary.rows += len(rows)
-                summary.differences.extend(judge(seed, store, rows, question, done))
+            ask(rng, root, rows, questions // rounds, summary, seed, done)
+
+
+def ask(
+    rng: random.Random, root: Path, rows: list[Row], count: int, summary: Summary, seed: int, done: tuple[str, ...] = ()
+) -> None:
+    """`count` random questions about the store in `root`, whose rows are `rows`; now and then it is opened anew."""
+    store: Store | None = None
+    for _ in range(count):
+        mode = rng.choice(INDEX_MODES)
+        question = random_question(rng, rows, mode)
+        for add in rng.sample(TOPIC_SELECTIONS, rng.choice((0, 0, 1))):
+            if question.lookup is None:
+                add(rng, rows, question.options)
+        if store is None or rng.random() < 0.5:
+            store = open_store(root)
+        summary.questions[mode] += 1
+        summary.rows += len(rows)
+        summary.differences.extend(judge(seed, store, rows, question, done))
 
 
 def damage_one(rng: random.Random, root: Path) -> str:
@@ -420,7 +435,7 @@ def damage_one(rng: random.Random, root: Path) -> str:
         return damage.overwrite(file, at, rng.randbytes(length))
     if kind == "swap":
         unit = {"index": 4, "batchconsumequeue": 46}.get(file.relative_to(root).parts[0], 20)
-        places = sorted(rng.sample(range(0, max(size // unit, 2)), 2))
+        places = sorted(rng.sample(range(max(size // unit, 2)), 2))
         if (places[1] + 1) * unit <= size:
             return damage.swap(file, places[0] * unit, places[1] * unit, unit)
     return damage.flip_bit(file, at, rng.randrange(8))

@@ -60,6 +60,24 @@ def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+@pytest.mark.parametrize("language", ["sql", "python"])
+def test_the_readme_of_the_project_says_what_works(spark: SparkSession, golden: Golden, language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks marked `<!-- run -->`, on a golden store; what they print is of no interest here."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("path/to/store", str(golden("mixed-5.3.3")))
+    blocks = re.findall(rf"<!-- run -->\n```{language}\n(.*?)```\n", readme, flags=re.DOTALL)
+    assert blocks
+    names = {"spark": spark}
+    for block in blocks:
+        if language == "python":
+            exec(compile(block, "README.md", "exec"), names)
+            continue
+        for statement in re.sub(r"^--.*\n", "", block, flags=re.MULTILINE).split(";"):
+            if statement.strip():
+                spark.sql(statement).collect()
+    for view in ("messages", "orders"):
+        spark.catalog.dropTempView(view)
+
+
 def shown_in_readme(name: str) -> str:
     """The block behind the README's mark `<!-- output: ... -->`."""
     text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")

@@ -57,7 +57,7 @@ public class GenerateStore {
     config.setDiskMaxUsedSpaceRatio(99);
     config.setOsPageCacheBusyTimeOutMills(60_000);
     config.setCleanResourceInterval(1_000_000_000);
-    // the store's replicas keep the times they are given; this is what lets us choose them
+    // such a store keeps the times and queue offsets that it is given: the times are why
     config.setDuplicationEnable(true);
     if (more.containsKey("fileSize")) {
       config.setMappedFileSizeCommitLog(Integer.parseInt(more.get("fileSize")));
@@ -90,6 +90,7 @@ public class GenerateStore {
       MessageExtBrokerInner message = new MessageExtBrokerInner();
       message.setTopic("topic-" + i % TOPICS);
       message.setQueueId(i / TOPICS % QUEUES);
+      message.setQueueOffset(i / (TOPICS * QUEUES));
       message.setBody(body);
       message.setStoreTimestamp(FIRST_TIME + STEP * i);
       message.setBornTimestamp(FIRST_TIME + STEP * i - 2);

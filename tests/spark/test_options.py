@@ -171,7 +171,9 @@ def test_modes(spark: SparkSession, load: Load, messages: list[Row], damaged: tu
     )
     assert offsets(chosen.where(f"{name} IS NULL")) == rest
     assert chosen.where(f"{name}.start = {start}").count() == 1
-    assert load(store, **permissive).count() == len(rest), "as in Spark's own sources: no column, no row for it"
+    without = load(store, **permissive)
+    assert without.count() == len(rest) + 1, "a corrupt range is a row whatever columns are chosen"
+    assert without.where("topic IS NULL AND commitLogOffset IS NULL").count() == 1
 
 
 def test_verify_crc(load: Load, messages: list[Row], fresh_golden: Callable[[str], Path]) -> None:
