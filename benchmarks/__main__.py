@@ -28,20 +28,19 @@ def main() -> None:
     asked = parser.parse_args()
     if unknown := sorted(set(asked.names) - set(BENCHMARKS)):
         parser.error(f"no benchmark {unknown[0]!r}. There are: {', '.join(BENCHMARKS)}")
+    output = asked.output or cache.root() / "figures"
+    output.mkdir(parents=True, exist_ok=True)
     about = report.environment(quick=asked.quick)
     figures: list[Figure] = []
     for name in asked.names or BENCHMARKS:
         start = time.monotonic()
         print(f"{name} ...", flush=True)
-        found = BENCHMARKS[name](Context(quick=asked.quick))
-        figures += found
+        figures += BENCHMARKS[name](Context(quick=asked.quick))
         print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-    markdown = report.to_markdown(about, figures)
-    output = asked.output or cache.root() / "figures"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "figures.json").write_text(report.to_json(about, figures))
-    (output / "figures.md").write_text(markdown)
-    print(f"\n{markdown}\nwritten to {output}")
+        # after each one: a long run that fails late has not been for nothing
+        (output / "figures.json").write_text(report.to_json(about, figures))
+        (output / "figures.md").write_text(report.to_markdown(about, figures))
+    print(f"\n{report.to_markdown(about, figures)}\nwritten to {output}")
 
 
 if __name__ == "__main__":

@@ -121,8 +121,8 @@ def cover(
     do not count at all, and their bytes are gaps. Memory: a batch, and a few numbers for each segment and each batch; where
     segments fail the sums, about a million entries, or one segment's if it has more, and the gaps.
 
-    `check` is asked of each entry that a gap follows: one that lies of its size would hide a record in front of the gap. An entry
-    that fails does not count.
+    `check` is asked of each entry that a gap follows: one that lies of its size would hide a record in front of the gap. An
+    entry that fails does not count.
     """
     if not len(log):
         return Coverage(0, ())

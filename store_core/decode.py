@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ __all__ = ["TIME_LIMIT_MS", "Context", "Parts", "Unreadable", "columns", "host_t
 Bool = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
+_PLACES: Final[Any] = RECORD_HEADS[0].fields
 _V6: Final = V6_BORN_FLAG | V6_STORE_FLAG
 TIME_LIMIT_MS: Final = (1 << 63) // 1000 - 1
 """Beyond this a time in ms is no timestamp('us'); about the year 294,000."""
@@ -157,7 +158,7 @@ class Parts:
 
     def header(self, name: str) -> npt.NDArray[Any]:
         """One header field of every record as a native array (int32 or int64)."""
-        if self.v6 is not None and (RECORD_HEADS[0].fields or {})[name][1] > (RECORD_HEADS[0].fields or {})["bornHost"][1]:
+        if self.v6 is not None and _PLACES[name][1] > _PLACES["bornHost"][1]:
             out: npt.NDArray[Any] | None = None
             for _, where, heads in self._by_family():
                 values = heads[name]
@@ -205,7 +206,7 @@ def _growth(v6: npt.NDArray[np.int32]) -> I64:
 
 
 def _gather(memory: Any, starts: I64, dtype: np.dtype[np.void], length: int) -> npt.NDArray[np.void]:
-    """`dtype.itemsize` bytes at each start, as that dtype, copied; a start too near the end reads from the last possible place."""
+    """`dtype.itemsize` bytes at each start, as that dtype, copied; a start too near the end reads from the last place."""
     last = length - dtype.itemsize
     if last < 0:
         return np.zeros(len(starts), dtype=dtype)
@@ -237,7 +238,7 @@ def columns(parts: Parts, names: Iterable[str], context: Context) -> tuple[dict[
 
 # --- one maker per column ------------------------------------------------------------------------------------------------
 
-Made = pa.Array | tuple[pa.Array, list[Unreadable]]
+Made: TypeAlias = "pa.Array | tuple[pa.Array, list[Unreadable]]"
 
 
 def _header(name: str) -> Callable[[Parts, Context], Made]:

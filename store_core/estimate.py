@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from store_core.files import Files, LocalFiles
-from store_core.plan import IndexRows, LogRange, Places, Plan, QueueRows, QueueSlice
+from store_core.plan import EntrySlice, IndexRows, LogRange, Piece, Places, Plan, QueueRows, QueueSlice
 from store_core.records import read_head
 from store_core.segments import Log
 
@@ -37,20 +37,25 @@ class Estimate:
 
 def estimate(plan: Plan, files: Files | None = None) -> Estimate:
     """Reads the heads of a few records at most."""
-    pieces = [piece for task in plan.tasks for piece in task.pieces]
-    counted = sum(piece.stop - piece.first for piece in pieces if isinstance(piece, (QueueSlice, QueueRows, IndexRows)))
-    counted += sum(len(piece.offsets) for piece in pieces if isinstance(piece, Places))
     disk = files or LocalFiles()
-    walked = sum(_data_size(disk, piece) for piece in pieces if isinstance(piece, LogRange))
     size = _record_size(disk, plan.spec.log)
-    rows = counted + -(-walked // size)
+    rows = sum(_rows(disk, piece, size) for task in plan.tasks for piece in task.pieces)
     return Estimate(rows, rows * _width(plan.schema, size))
 
 
-def _data_size(files: Files, piece: LogRange) -> int:
-    """A file is as long as its place in the log from the start on: what is not written yet is a hole."""
-    base = piece.segment.base_offset
-    return files.data_size(piece.segment.path, piece.start - base, piece.stop - base)
+def _rows(files: Files, piece: Piece, record: int) -> int:
+    if isinstance(piece, (EntrySlice, IndexRows)):
+        return piece.stop - piece.first
+    if isinstance(piece, QueueRows):
+        return piece.cost // piece.queue.unit_size
+    if isinstance(piece, QueueSlice):
+        return piece.cost // record if piece.queue.batch else piece.stop - piece.first
+    if isinstance(piece, Places):
+        return len(piece.offsets)
+    if isinstance(piece, LogRange):  # a file is as long as its place in the log from the start on; the rest of it is a hole
+        base = piece.segment.base_offset
+        return -(-files.data_size(piece.segment.path, piece.start - base, piece.stop - base) // record)
+    return 0
 
 
 def _record_size(files: Files, log: Log) -> int:

@@ -19,14 +19,14 @@ from store_core.hashing import string_hash
 from store_core.layout import EXT_ADDRESS_MAX, SCHEDULE_TOPIC
 from store_core.light import LightSlice, dispatched
 from store_core.lookup import subtract
-from store_core.plan import IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
+from store_core.plan import EntrySlice, IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
 from store_core.predicates import Predicate, points_of
 from store_core.queues import read_entries, resolve_ext
 from store_core.reading import Found, Gap, read_places, read_range
 from store_core.records import record_at
 from store_core.rows import corrupt_row, message_rows, report_gap
 from store_core.segments import Log
-from store_core.tables import index_rows, queue_rows
+from store_core.tables import index_rows, passing_rows, queue_rows
 
 __all__ = ["read_task"]
 
@@ -138,6 +138,36 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
             piece = replace(piece, first=int(numbers[-1]) + int(entries.batch_size[-1]))
 
 
+def _entry_slice(spec: Spec, piece: EntrySlice, files: Files) -> Iterator[pa.RecordBatch]:
+    """A queue's messages by its entries. The first and the last of a batch are checked on their records: where they are not
+    this queue's, its messages are read.
+    """
+    queue = piece.queue
+    walked = Coverage(0, spec.walked)
+    min_phys = spec.log.min_offset
+    for _, entries in read_entries(files, queue, min_phys=min_phys, first=piece.first, stop=piece.stop, with_tags=False):
+        keep = ~walked.in_gaps(entries.commit_log_offset)
+        entries = entries if keep.all() else entries[keep]
+        count = len(entries)
+        if not count:
+            continue
+        ends = slice(None, None, max(count - 1, 1))
+        numbers = entries.queue_offset[ends]
+        for found in read_places(files, spec.log, entries.commit_log_offset[ends], entries.size[ends].astype(np.int64)):
+            if not isinstance(found, tuple) or _foreign(queue, found[0], numbers[found[1]]):
+                first = int(entries.queue_offset[0])
+                yield from _queue_slice(spec, QueueSlice(queue, first, piece.stop, 0), files)
+                return
+        values = {
+            "topic": pa.repeat(pa.scalar(queue.topic), count),
+            "queueId": pa.repeat(pa.scalar(queue.queue_id, type=pa.int32()), count),
+            "queueOffset": pa.array(entries.queue_offset),
+            "commitLogOffset": pa.array(entries.commit_log_offset),
+            "storeSize": pa.array(entries.size),
+        }
+        yield from passing_rows(spec, values, count)
+
+
 def _foreign(queue: Any, found: Found, numbers: I64) -> str | None:
     """Why records are not those of the queue's entries, by their own queueId, queueOffset and topic."""
     parts = found.parts
@@ -191,6 +221,7 @@ _READERS: dict[type, Callable[[Spec, Any, Files], Iterator[pa.RecordBatch]]] = {
     MissingRange: _missing_range,
     Places: _places,
     QueueSlice: _queue_slice,
+    EntrySlice: _entry_slice,
     QueueRows: queue_rows,
     IndexRows: index_rows,
 }

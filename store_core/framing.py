@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +30,11 @@ from store_core.segments import Framing
 
 __all__ = ["HEAD_PEEK", "Stop", "Walk", "find_record", "peek", "walk"]
 
-_HEAD: Final = RECORD_HEADS[0]
+_PLACES: Final[Any] = RECORD_HEADS[0].fields
 _SIZE = struct.Struct(">i").unpack_from
 _SIZE_MAGIC = struct.Struct(">ii").unpack_from
 _OWN_OFFSET = struct.Struct(">q").unpack_from
-_OWN_OFFSET_AT: Final = _HEAD.fields["commitLogOffset"][1] if _HEAD.fields else 0
+_OWN_OFFSET_AT: Final[int] = _PLACES["commitLogOffset"][1]
 _MAGIC_AT: Final = 4
 _SIZE_AND_MAGIC: Final = 8
 _LEDGER: Final = DLEDGER_HEADER.itemsize

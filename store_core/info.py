@@ -84,7 +84,7 @@ def _version(store: Store, offset: int) -> str:
 
 def _signs(store: Store) -> list[str]:
     """What tells which brokers opened the store; nothing in a store names its version."""
-    signs = []
+    signs: list[str] = []
     if store.root is None:
         return signs
     if any(e.is_dir and e.name == "rocksdbstore" for e in store.files.list(store.root)):

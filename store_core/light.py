@@ -48,7 +48,7 @@ def dispatched(parts: Parts, slices: Iterable[LightSlice]) -> npt.NDArray[np.int
             continue
         for wanted in slices:
             for queue, place in zip(queues, places, strict=True):
-                if queue == wanted.name and place.isdigit() and wanted.first <= int(place):
-                    if wanted.stop is None or int(place) < wanted.stop:
-                        found.append(i)
+                inside = place.isdigit() and wanted.first <= int(place) and (wanted.stop is None or int(place) < wanted.stop)
+                if queue == wanted.name and inside:
+                    found.append(i)
     return np.array(found, dtype=np.intp)

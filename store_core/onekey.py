@@ -40,7 +40,8 @@ __all__ = ["Record", "as_table", "read_record"]
 _HEAD = struct.Struct(">iiiiiqqiq").unpack_from
 _TAIL = struct.Struct(">iqi").unpack_from
 _I64 = struct.Struct(">q").unpack_from
-_BORN_HOST_AT: Final = (RECORD_HEADS[0].fields or {})["bornHost"][1]
+_PLACES: Final[Any] = RECORD_HEADS[0].fields
+_BORN_HOST_AT: Final[int] = _PLACES["bornHost"][1]
 _KEYS: Final = b"\x02KEYS\x01"
 
 

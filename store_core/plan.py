@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from store_core.files import Files
 
 __all__ = [
+    "EntrySlice",
     "IndexRows",
     "LogRange",
     "MissingRange",
@@ -86,6 +87,22 @@ class QueueSlice:
 
 
 @dataclass(frozen=True)
+class EntrySlice:
+    """Messages told from a queue's entries with queueOffset in [first, stop) alone: where, how large, of which queue."""
+
+    queue: Queue
+    first: int
+    stop: int
+
+    @property
+    def cost(self) -> int:
+        return (self.stop - self.first) * self.queue.unit_size
+
+    def __str__(self) -> str:
+        return f"tell by the entries of queue {self.queue.topic}/{self.queue.queue_id} [{self.first}, {self.stop})"
+
+
+@dataclass(frozen=True)
 class Places:
     """Gather: the records at these commitLogOffsets, ascending.
 
@@ -139,7 +156,7 @@ class IndexRows:
         return f"entries [{self.first}, {self.stop}) of {self.index.path}"
 
 
-Piece = LogRange | MissingRange | QueueSlice | Places | QueueRows | IndexRows
+Piece = LogRange | MissingRange | QueueSlice | EntrySlice | Places | QueueRows | IndexRows
 
 
 @dataclass(frozen=True)

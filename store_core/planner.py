@@ -16,7 +16,7 @@ from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
 from store_core.light import LightSlice
 from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, union
-from store_core.plan import LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
+from store_core.plan import EntrySlice, LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
 from store_core.predicates import Range, points_of, range_of
 from store_core.queues import Queue, bounds, first_at_or_after, read_entries
 from store_core.records import read_head
@@ -36,6 +36,8 @@ _MOST_GAPS: Final = 1_000
 """With more ranges than this that no queue accounts for, the log is walked as a whole."""
 _QUEUE_SHARE: Final = 0.25
 """Queues that hold more than this part of all entries are read faster by walking the log."""
+_IN_ENTRIES: Final = frozenset({"topic", "queueId", "queueOffset", "commitLogOffset", "storeSize"})
+"""Columns that a queue's entries tell without their messages."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
         plan = _plan_keys(store, spec, asked, notes)
         if plan is not None:
             return plan
-    if asked.topics is not None or spec.selection.subscribe_pattern is not None:
+    if asked.topics is not None or spec.selection.subscribe_pattern is not None or _entries_tell(spec, asked):
         plan = _plan_queues(store, spec, asked, notes)
         if plan is not None:
             return plan
@@ -265,7 +267,8 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     slices = [(q, *queue_bounds(store, spec, asked.queue_offset, asked.time, q)) for q in wanted]
     slices = [s for s in slices if s[1] < s[2]]
     asked_for = sum(stop - first for _, first, stop in slices)
-    if total and asked_for > _QUEUE_SHARE * total:
+    by_entries = _entries_tell(spec, asked)
+    if total and asked_for > _QUEUE_SHARE * total and not by_entries:
         notes.append(
             f"the queues asked for hold {asked_for:,} of about {total:,} entries: walking the log is faster than gathering"
         )
@@ -278,6 +281,10 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     average = max((coverage.end - store.log.min_offset) // max(total, 1), 100)
     pieces: list[Piece] = []
     for queue, first, stop in slices:
+        if by_entries and not queue.batch:
+            step = max(piece_size(spec, asked_for * queue.unit_size) // queue.unit_size, 1)
+            pieces += [EntrySlice(queue, at, end) for at, end in queue_steps(queue, first, stop, step)]
+            continue
         size = piece_size(spec, asked_for * average)
         step = max(size // average, 1)
         for at, end in queue_steps(queue, first, stop, step):
@@ -290,6 +297,21 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     if walked:
         notes.append(f"in no queue, walked: {_ranges([(p.start, p.stop) for p in walked if isinstance(p, LogRange)])}")
     return Plan(replace(spec, walked=tuple(gaps)), _packed(spec, [*pieces, *walked]), tuple(notes))
+
+
+def _entries_tell(spec: Spec, asked: _Asked) -> bool:
+    """Whether all that is asked for stands in the queues' entries: counts, above all. Then no record need be read."""
+    options, selection = spec.options, spec.selection
+    of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags)
+    return (
+        options.index == "trust"
+        and options.mode == "FAILFAST"  # a corrupt record's row, or lack of one, is known when it has been read
+        and not (options.verify_crc or options.expand_batches)
+        and _IN_ENTRIES.issuperset({*spec.schema.names, *(p.column for p in spec.where)})
+        and all(values is None for values in of_messages)
+        and asked.time.is_all
+        and (asked.log_offset.is_all or asked.topics is not None)
+    )
 
 
 def _wants(spec: Spec, asked: _Asked, queue: Queue) -> bool:
@@ -305,7 +327,7 @@ def _entries(queue: Queue) -> int:
 
 
 def queue_steps(queue: Queue, first: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
-    """[first, stop) in ranges of `step` queue offsets. A batch queue is read whole: its units state their numbers themselves."""
+    """[first, stop) in ranges of `step` queue offsets. A batch queue is read whole: its units state their own numbers."""
     if queue.batch:
         yield 0, _I64_MAX
         return
@@ -340,7 +362,7 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
 
 
 def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int) -> tuple[int, int]:
-    """[first, stop) narrowed by binary search, where the entries at the new bound prove it: a damaged entry may have misled it."""
+    """[first, stop) narrowed by binary search, where the entry at the new bound proves it: a damaged one may have misled it."""
 
     def stored(offset: int) -> int | None:
         head = read_head(store.files, store.log, offset)

@@ -163,7 +163,7 @@ class Uniform:
             stored[:, at : at + stop - start] = self.data[:, start:stop]
             at += stop - start
         names = _tile(tuple(self.values_at), -(-self.rows // _TILE) * _TILE)[: self.rows * count]
-        first = np.arange(0, (self.rows + 1) * count, count, dtype=np.int32) if count else np.zeros(self.rows + 1, dtype=np.int32)
+        first = np.arange(self.rows + 1, dtype=np.int32) * np.int32(count)
         return pa.MapArray.from_arrays(pa.array(first), names, _strings(stored, widths))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from store_core.files import Files
 from store_core.framing import HEAD_PEEK, find_record, peek
@@ -33,7 +33,8 @@ _FIELDS = struct.Struct(">iiiiiqqiq").unpack_from
 _I64 = struct.Struct(">q").unpack_from
 _I32 = struct.Struct(">i").unpack_from
 _I16 = struct.Struct(">h").unpack_from
-_BORN_HOST_AT: Final = (RECORD_HEADS[0].fields or {})["bornHost"][1]
+_PLACES: Final[Any] = RECORD_HEADS[0].fields
+_BORN_HOST_AT: Final[int] = _PLACES["bornHost"][1]
 
 
 @dataclass(frozen=True, slots=True)

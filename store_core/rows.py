@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -16,12 +17,12 @@ from store_core.decode import Context, Parts, Unreadable, columns
 from store_core.errors import CorruptStoreError, StoreWarning
 from store_core.files import Files
 from store_core.plan import Spec
-from store_core.predicates import mask, true_of_corrupt
+from store_core.predicates import Predicate, mask, true_of_corrupt
 from store_core.reading import Found, Gap
 from store_core.schema import CORRUPT_TYPE
 from store_core.selection import Selection
 
-__all__ = ["corrupt_row", "message_rows", "report", "report_gap", "selected", "selection_columns"]
+__all__ = ["corrupt_row", "message_rows", "report", "report_gap", "row_batch", "selected", "selection_columns"]
 
 _RAW_LIMIT: Final = 1 << 20
 """Bytes of a corrupt range that its row holds; the reason says so where there are more."""
@@ -90,14 +91,14 @@ def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts
         count = len(parts)
     if count:
         arrays = [kept[f.name] if f.name in kept else pa.nulls(count, f.type) for f in spec.schema]
-        yield _batch(arrays, spec.schema, count)
+        yield row_batch(arrays, spec.schema, count)
 
 
-def _batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
+def row_batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """A batch of `count` rows, also where no column is asked for but only how many rows there are."""
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    # no column is asked for, only how many rows there are
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, type=pa.struct([])))
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))
 
 
 def _crc_faults(parts: Parts) -> Iterator[Unreadable]:
@@ -127,12 +128,14 @@ def _conditions(spec: Spec) -> list[Callable[[Get], Mask]]:
     ordered = sorted(
         spec.where, key=lambda p: (_CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP), p.column == "body")
     )
-    checks: list[Callable[[Get], Mask]] = []
-    for predicate in ordered:
-        checks.append(lambda get, p=predicate: _true(mask(p, get(p.column))))
+    checks: list[Callable[[Get], Mask]] = [functools.partial(_meets, predicate) for predicate in ordered]
     if spec.selection != Selection():
         checks.append(lambda get: selected(spec.selection, get))
     return checks
+
+
+def _meets(predicate: Predicate, get: Get) -> Mask:
+    return _true(mask(predicate, get(predicate.column)))
 
 
 def _true(found: pa.BooleanArray) -> npt.NDArray[np.bool_]:
@@ -260,4 +263,4 @@ def corrupt_row(spec: Spec, path: str, start: int, end: int, reason: str, raw: b
         return
     value = {"file": path, "start": start, "end": end, "reason": reason, "raw": raw}
     arrays = [pa.array([value], type=CORRUPT_TYPE) if f.name == column else pa.nulls(1, f.type) for f in spec.schema]
-    yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
+    yield row_batch(arrays, spec.schema, 1)

@@ -26,6 +26,8 @@ def plan_queues(store: Store, spec: Spec) -> Plan:
 
     Errors: UnsupportedStoreError where the queues can't be read (a RocksDB, a commitlog opened alone).
     """
+    if not len(store.log) and store.root is not None:
+        return Plan(spec, (), ("the log is empty",))
     if not store.has_queues:
         raise UnsupportedStoreError(f"no queue table: {store.why_no_queues}")
     check_topics(store, spec.selection)

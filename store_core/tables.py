@@ -24,10 +24,10 @@ from store_core.predicates import mask
 from store_core.queues import read_entries, resolve_ext
 from store_core.reading import read_places
 from store_core.records import record_at
-from store_core.rows import report, selected, selection_columns
+from store_core.rows import report, row_batch, selected, selection_columns
 from store_core.schema import INDEX, MESSAGES
 
-__all__ = ["index_rows", "queue_rows"]
+__all__ = ["index_rows", "passing_rows", "queue_rows"]
 
 _TAIL: Final = 64
 
@@ -49,21 +49,21 @@ def queue_rows(spec: Spec, piece: QueueRows, files: Files) -> Iterator[pa.Record
             "sourceFile": pa.repeat(pa.scalar(file.path), count),
             "batchSize": pa.array(entries.batch_size),
         }
-        yield from _passing(spec, values, count)
+        yield from passing_rows(spec, values, count)
 
 
 def _tags(spec: Spec, files: Files, queue: Any, entries: Entries) -> npt.NDArray[np.int64]:
     return entries.tags_code if queue.batch else resolve_ext(files, spec.root, queue, entries.tags_code)
 
 
-def _passing(spec: Spec, values: dict[str, pa.Array], count: int) -> Iterator[pa.RecordBatch]:
+def passing_rows(spec: Spec, values: dict[str, pa.Array], count: int) -> Iterator[pa.RecordBatch]:
     """One batch of the rows that pass the conditions."""
     keep = np.ones(count, dtype=bool)
     for predicate in spec.where:
         keep &= np.asarray(
             mask(predicate, values[predicate.column]).fill_null(False).to_numpy(zero_copy_only=False), dtype=bool
         )
-    if spec.table == "index" and (passing := selected(spec.selection, values.__getitem__)) is not None:
+    if spec.table != "consumequeue" and (passing := selected(spec.selection, values.__getitem__)) is not None:
         keep &= passing
     chosen = np.flatnonzero(keep)
     if not len(chosen):
@@ -71,7 +71,7 @@ def _passing(spec: Spec, values: dict[str, pa.Array], count: int) -> Iterator[pa
     arrays = [values[f.name] if f.name in values else pa.nulls(count, f.type) for f in spec.schema]
     if len(chosen) < count:
         arrays = [array.take(pa.array(chosen)) for array in arrays]
-    yield pa.RecordBatch.from_arrays(arrays, schema=spec.schema)
+    yield row_batch(arrays, spec.schema, len(chosen))
 
 
 def index_rows(spec: Spec, piece: IndexRows, files: Files) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ def _index_batch(spec: Spec, piece: IndexRows, files: Files, entries: IndexEntri
         values |= {"indexType": resolved.index_type, "key": resolved.key}
     else:
         values |= {f.name: pa.nulls(count, f.type) for f in INDEX if f.name not in values}
-    yield from _passing(spec, values, count)
+    yield from passing_rows(spec, values, count)
 
 
 def _messages(

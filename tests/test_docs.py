@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,13 +41,13 @@ def text(path: Path) -> str:
 
 def table(document: str, mark: str) -> list[list[str]]:
     """The cells of the Markdown table behind the comment `<!-- mark -->`, without its two head lines."""
-    head, found, rest = document.partition(f"<!-- {mark} -->\n")
+    _, found, rest = document.partition(f"<!-- {mark} -->\n")
     assert found, f"no <!-- {mark} -->"
     lines = rest.split("\n\n")[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def type_name(kind: np.dtype[np.generic]) -> str:
+def type_name(kind: np.dtype[Any]) -> str:
     """`i32` for >i4; the parts of a structure, and bytes, as they are said in the docs."""
     if kind.names:
         return " + ".join(type_name(kind[name]) for name in kind.names)

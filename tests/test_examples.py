@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -29,8 +30,9 @@ FIRST_SEGMENT, SECOND_SEGMENT = "00000000000000000000", "00000000000000262144"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all of them: an example's own `rmq_spark.session()` finds it running."""
     warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    settings: dict[str, Any] = {"spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": warehouse}
     running = SparkSession.getActiveSession()
-    session = rmq_spark.session("local[2]", **{"spark.sql.shuffle.partitions": 2, "spark.sql.warehouse.dir": warehouse})
+    session = rmq_spark.session("local[2]", **settings)
     yield session
     if running is None:
         session.stop()
@@ -61,8 +63,8 @@ def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.mark.parametrize("language", ["sql", "python"])
-def test_the_readme_of_the_project_says_what_works(spark: SparkSession, golden: Golden, language: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The blocks marked `<!-- run -->`, on a golden store; what they print is of no interest here."""
+def test_the_readme_of_the_project_says_what_works(spark: SparkSession, golden: Golden, language: str) -> None:
+    """The blocks marked `<!-- run -->`, on a golden store."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("path/to/store", str(golden("mixed-5.3.3")))
     blocks = re.findall(rf"<!-- run -->\n```{language}\n(.*?)```\n", readme, flags=re.DOTALL)
     assert blocks
@@ -137,14 +139,14 @@ def test_trace_order_shows_what_its_readme_shows(run: Run, golden: Golden) -> No
     [
         ("mixed-5.3.3", "delay-4", ["waits, delay level 2, for Delayed/0", "delivered after delay level 2"]),
         ("mixed-5.3.3", "timer-1", ["waits until 2026-11-21 08:43:21.000 for Timed/2", "delivered by the timer"]),
-        ("mixed-5.3.3", "tx-0", ["half message for TxOrders/3: committed later", "committed: the half message at commitLogOffset 329759"]),
+        ("mixed-5.3.3", "tx-0", ["for TxOrders/3: committed later", "committed: the half message at commitLogOffset 329759"]),
         ("mixed-5.3.3", "tx-1", ["half message for TxOrders/0: rolled back"]),
-        ("mixed-5.3.3", "tx-2", ["half message for TxOrders/1: checked, and put back", "half message for TxOrders/1: still waiting to be committed"]),
+        ("mixed-5.3.3", "tx-2", ["for TxOrders/1: checked, and put back", "for TxOrders/1: still waiting to be committed"]),
         ("plain-4.9.7", "tx-1", ["half message for TxOrders/1: rolled back"]),
         ("plain-4.9.7", "tx-2", ["half message for TxOrders/2: still waiting to be committed"]),
     ],
-)  # fmt: skip
-def test_trace_order_through_delay_timer_and_transaction(run: Run, golden: Golden, store: str, key: str, meanings: list[str]) -> None:
+)
+def test_trace_order_by_delay_timer_transaction(run: Run, golden: Golden, store: str, key: str, meanings: list[str]) -> None:
     code, out = run("trace_order", golden(store), key)
     lines = out.splitlines()
     assert code == 0
@@ -177,7 +179,7 @@ def test_messages_per_minute_draws_a_chart(run: Run, golden: Golden, tmp_path: P
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
-def test_messages_per_minute_without_matplotlib(run: Run, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_matplotlib_no_png(run: Run, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     code, out = run("messages_per_minute", golden("mixed-5.3.3"), "--png", tmp_path / "rate.png")

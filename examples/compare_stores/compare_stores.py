@@ -1,6 +1,6 @@
 """Compares the messages of two stores, a master's and a slave's, say: what only one has, what differs.
 
-    python examples/compare_stores/compare_stores.py master/store slave/store
+python examples/compare_stores/compare_stores.py master/store slave/store
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         "--by",
         choices=IDENTITY,
         default="uniqKey",
-        help="a message is the same by topic and uniqKey (default), or by topic and commitLogOffset, as on a slave or in a copy of the files",
+        help="a message is the same by topic and uniqKey (default), or by topic and commitLogOffset, as on a slave",
     )
     p.add_argument("--topic", help="only these topics: a comma list")
     p.add_argument("--start", help="stored at or after: milliseconds, or ISO-8601 with a zone (2026-11-21T08:43:18Z)")
@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
 def compare(a: DataFrame, b: DataFrame, identity: Sequence[str]) -> DataFrame:
     """A row per identity: `inA`, `inB` (how many messages), `bodyDiffers`, `stored` (the first time).
 
-    A message has several records of one uniqKey in a topic when it was put back there, and all messages of a batch share one, so counts are
-    compared; where they are equal, bodies too, by the CRC that is stored in each record.
+    A message has several records of one uniqKey in a topic when it was put back there, and all messages of a batch share one,
+    so counts are compared; where they are equal, bodies too, by the CRC that is stored in each record.
     """
     both = a.withColumn("inA", F.lit(1)).withColumn("inB", F.lit(0)).unionByName(
         b.withColumn("inA", F.lit(0)).withColumn("inB", F.lit(1))

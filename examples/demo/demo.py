@@ -1,6 +1,6 @@
 """What `make demo` runs: a store that a real broker wrote, read with SQL; no broker, nothing to set up.
 
-    python examples/demo/demo.py [path/to/a/store/of/your/own]
+python examples/demo/demo.py [path/to/a/store/of/your/own]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
@@ -35,7 +35,7 @@ WIDTH = 100
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description="Show what can be asked of a broker's store.")
-    p.add_argument("store", nargs="?", help="a store folder of your own; without it a small one of a RocketMQ 5.3.3 broker is unpacked")
+    p.add_argument("store", nargs="?", help="a store folder of your own; without it a small one is unpacked")
     return p
 
 
@@ -126,17 +126,18 @@ def messages_per_topic(spark: SparkSession, store: str) -> None:
     table(
         spark.sql("""
             SELECT topic, count(*) AS messages, sum(storeSize) AS bytes,
-                   date_format(min(storeTimestamp), 'HH:mm:ss.SSS') AS first, date_format(max(storeTimestamp), 'HH:mm:ss.SSS') AS last
+                   date_format(min(storeTimestamp), 'HH:mm:ss.SSS') AS first,
+                   date_format(max(storeTimestamp), 'HH:mm:ss.SSS') AS last
             FROM messages GROUP BY topic ORDER BY messages DESC, topic
         """)
     )
 
 
 def a_key_to_look_for(spark: SparkSession) -> tuple[str, str] | None:
-    """(topic, key): a key that a few messages of one topic carry, among others in the same message where there is such a one."""
+    """(topic, key): a key that a few messages of one topic carry; if there is such a one, beside other keys of theirs."""
     rows = spark.sql("""
         SELECT topic, explode(split(keys, ' ')) AS key, keys FROM messages
-        WHERE keys IS NOT NULL AND topic NOT LIKE '\\%%' AND lower(topic) NOT LIKE 'rmq_sys%' AND topic <> 'SCHEDULE_TOPIC_XXXX' LIMIT 10000
+        WHERE keys IS NOT NULL AND NOT topic RLIKE '^(%|rmq_sys_|RMQ_SYS_|SCHEDULE_TOPIC_XXXX)' LIMIT 10000
     """).collect()
     counts = Counter((row.topic, row.key) for row in rows if row.key)
     joint = {(row.topic, row.key) for row in rows if row.keys != row.key}
@@ -224,7 +225,8 @@ def run(folder: str) -> None:
     what_is_in_it(store)
     print("\nStarting Spark ...", flush=True)
     with quiet_start():
-        spark = rmq_spark.session(**{"spark.sql.shuffle.partitions": 4})
+        settings: dict[str, Any] = {"spark.sql.shuffle.partitions": 4}
+        spark = rmq_spark.session(**settings)
     ready = time.monotonic()
     messages_per_topic(spark, store.path)
     lookup(spark, store)
@@ -242,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="rmq-spark-demo-") as folder:
         with tarfile.open(ROOT / "tests" / "golden" / f"{STORE}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
-        print(f"The store of a RocketMQ 5.3.3 broker, as it left it: tests/golden/{STORE}.tar.gz, unpacked. No broker is running.")
+        print(f"The store of a RocketMQ 5.3.3 broker, as it left it (tests/golden/{STORE}.tar.gz). No broker is running.")
         run(str(Path(folder) / STORE))
     return 0
 

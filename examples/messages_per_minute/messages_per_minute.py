@@ -1,6 +1,6 @@
 """How many messages were stored in each minute, as a chart: bars of text, or a PNG by topic.
 
-    python examples/messages_per_minute/messages_per_minute.py path/to/store --png rate.png
+python examples/messages_per_minute/messages_per_minute.py path/to/store --png rate.png
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ def moment(seconds: int) -> datetime:
 def draw(counts: Counts, every: int, file: Path) -> None:
     """Stacked bars, a colour for each of the largest topics. Errors: ImportError without matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.dates import date2num
     from matplotlib.figure import Figure
 
     sizes: Counter[str] = Counter()
@@ -90,15 +91,16 @@ def draw(counts: Counts, every: int, file: Path) -> None:
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    places = [moment(start) for start in starts]
+    places = date2num([moment(start) for start in starts])
     floor = [0] * len(starts)
     for topic in [*named, OTHERS]:
         own = [heights[start, topic] for start in starts]
         if any(own):
             label = topic.replace("$", r"\$")  # else mathematics begins there
-            axes.bar(places, own, width=timedelta(seconds=every), align="edge", bottom=floor, label=label)
+            axes.bar(places, own, width=every / UNITS["d"], align="edge", bottom=floor, label=label)
             floor = [low + height for low, height in zip(floor, own, strict=True)]
     axes.set_ylim(0, 1.05 * max(floor))
+    axes.xaxis_date()
     axes.set_ylabel(f"messages in {name_of(every)}")
     axes.set_xlabel("storeTimestamp, UTC")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)

@@ -1,6 +1,6 @@
 """Finds messages by key, unique key or offset message id, and prints them in the order of their storing.
 
-    python examples/query_by_key/query_by_key.py path/to/store order-4711 --topic Orders
+python examples/query_by_key/query_by_key.py path/to/store order-4711 --topic Orders
 """
 
 from __future__ import annotations
@@ -18,19 +18,37 @@ import rmq_spark
 import store_core
 
 OPTION = {"key": "keys", "uniqKey": "uniqKeys", "offsetMsgId": "offsetMsgIds"}
-COLUMNS = ("topic", "queueId", "queueOffset", "tags", "keys", "uniqKey", "offsetMsgId", "commitLogOffset", "storeSize", "brokerName")
+COLUMNS = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "tags",
+    "keys",
+    "uniqKey",
+    "offsetMsgId",
+    "commitLogOffset",
+    "storeSize",
+    "brokerName",
+)
 
 
 def parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description="Find messages of one or more stores by key or id.")
     p.add_argument("store", nargs="+", help="a broker's store folder (several: all are searched)")
     p.add_argument("id", help="the key or id to look for")
-    p.add_argument("--by", choices=OPTION, default="key", help="what the id is: any of a message's keys (default), its uniqKey, its offsetMsgId")
+    p.add_argument(
+        "--by",
+        choices=OPTION,
+        default="key",
+        help="what the id is: any of a message's keys (default), its uniqKey, its offsetMsgId",
+    )
     p.add_argument("--topic", help="only this topic; without it all topics are looked at")
     p.add_argument("--start", help="stored at or after: milliseconds, or ISO-8601 with a zone (2026-11-21T08:43:18Z)")
     p.add_argument("--end", help="stored before")
     p.add_argument("--limit", type=int, default=100, help="most messages to print, 0 for all (default %(default)s)")
-    p.add_argument("--body", type=int, default=120, metavar="BYTES", help="how much of each body to print (default %(default)s)")
+    p.add_argument(
+        "--body", type=int, default=120, metavar="BYTES", help="how much of each body to print (default %(default)s)"
+    )
     p.add_argument("--plan", action="store_true", help="print first what is read and what is skipped")
     return p
 
@@ -81,7 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if len(rows) > len(shown):
         print(f"... there are more than {args.limit}: --limit 0 shows all")
     else:
-        print(f"{len(rows)} message{'' if len(rows) == 1 else 's'} with {args.by} {args.id!r}" + (f" in {args.topic}" if args.topic else ""))
+        where = f" in {args.topic}" if args.topic else ""
+        print(f"{len(rows)} message{'' if len(rows) == 1 else 's'} with {args.by} {args.id!r}{where}")
     return 0 if rows else 1
 
 

@@ -1,6 +1,6 @@
 """Saves what can be read of a dead broker's store to Parquet, and reports what can't.
 
-    python examples/recover_to_parquet/recover_to_parquet.py path/to/store path/to/new/folder
+python examples/recover_to_parquet/recover_to_parquet.py path/to/store path/to/new/folder
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def missing(store: store_core.Store) -> Iterator[str]:
     """What no file holds, though files before and behind it are there."""
     for before, after in pairwise(store.log):
         if before.end_offset < after.base_offset:
-            yield f"no file holds commitLogOffsets [{before.end_offset}, {after.base_offset}): {before.path} ends before {after.path} begins"
+            lost = f"[{before.end_offset}, {after.base_offset})"
+            yield f"no file holds commitLogOffsets {lost}: {before.path} ends before {after.path} begins"
 
 
 def report(messages: DataFrame, corrupt: DataFrame, stores: Sequence[str]) -> Iterator[str]:

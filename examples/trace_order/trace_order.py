@@ -1,6 +1,6 @@
 """Follows one key (an order id, say) through all topics: sent, delayed, half, committed, retried, dead; by time.
 
-    python examples/trace_order/trace_order.py path/to/store order-4711
+python examples/trace_order/trace_order.py path/to/store order-4711
 """
 
 from __future__ import annotations
@@ -94,18 +94,19 @@ def hops(messages: Sequence[Message], done: set[tuple[str, int]]) -> Iterator[Ho
 
 def _meaning(m: Message) -> str:
     topic, properties = m["topic"], m["properties"] or {}
+    times, origin = m["reconsumeTimes"], properties.get("RETRY_TOPIC")
     real = f"{properties.get('REAL_TOPIC')}/{properties.get('REAL_QID')}"
     if topic == HALF:
         return f"half message for {real}"
     if topic == SCHEDULE:
-        again = f", to be consumed again ({m['reconsumeTimes']})" if "RETRY_TOPIC" in properties else ""
+        again = f", to be consumed again ({times})" if origin else ""
         return f"waits, delay level {properties.get('DELAY')}, for {real}{again}"
     if topic == TIMER:
         return f"waits until {_clock(properties.get('TIMER_OUT_MS'))} for {real}"
     if topic.startswith(RETRY):
-        return f"consumed again by {topic.removeprefix(RETRY)} ({m['reconsumeTimes']}), from {properties.get('RETRY_TOPIC')}"
+        return f"consumed again by {topic.removeprefix(RETRY)} ({times}), from {origin}"
     if topic.startswith(DEAD):
-        return f"dead letter of {topic.removeprefix(DEAD)} after {m['reconsumeTimes']} times, from {properties.get('RETRY_TOPIC')}"
+        return f"dead letter of {topic.removeprefix(DEAD)} after {times} times, from {origin}"
     if m["transactionType"] == "commit":
         return f"committed: the half message at commitLogOffset {m['preparedTransactionOffset']}"
     if "TIMER_OUT_MS" in properties:
@@ -141,7 +142,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = trace[0].time
     width = max(len(hop.place) for hop in trace)
     for hop in trace:
-        print(f"{_text(hop.time)}  {f'+{(hop.time - first) / 1000:.3f} s':>12}  {hop.message:<3} {hop.place:<{width}}  {hop.meaning}")
+        after = f"+{(hop.time - first) / 1000:.3f} s"
+        print(f"{_text(hop.time)}  {after:>12}  {hop.message:<3} {hop.place:<{width}}  {hop.meaning}")
     count = len({hop.message for hop in trace})
     print(f"{len(trace)} record{'s' * (len(trace) > 1)} of {count} message{'s' * (count > 1)} with {args.id!r}")
     return 0
