@@ -169,12 +169,12 @@ def _walk_ledger(buffer: bytearray | bytes, length: int, position: int, stop: in
         if position + max(size, _LEDGER) > length:
             why, need = Stop.MORE, size
             break
-        if magic == DLEDGER_MESSAGE_MAGIC and size > _LEDGER:
-            body_size, body_magic = _SIZE_MAGIC(buffer, position + _LEDGER) if size >= _LEDGER + 8 else (0, 0)
-            if body_size != size - _LEDGER or body_magic not in MESSAGE_MAGICS:
-                why = Stop.INVALID
-                break
-            starts.append(position + _LEDGER)
+        body_size, body_magic = _SIZE_MAGIC(buffer, position + _LEDGER) if size >= _LEDGER + 8 else (0, 0)
+        if body_size == size - _LEDGER and body_magic in MESSAGE_MAGICS:
+            starts.append(position + _LEDGER)  # also with 2 or 3 in front: then that is a flipped bit
+        elif magic == DLEDGER_MESSAGE_MAGIC and size > _LEDGER:
+            why = Stop.INVALID
+            break
         position += size
     return Walk(np.array(starts, dtype=np.int64), position, why, need)
 

@@ -132,7 +132,7 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
         plan = _plan_keys(store, spec, asked, notes)
         if plan is not None:
             return plan
-    if asked.topics is not None or spec.selection.subscribe_pattern is not None or _entries_tell(spec, asked):
+    if asked.topics is not None or spec.selection.subscribe_pattern is not None:
         plan = _plan_queues(store, spec, asked, notes)
         if plan is not None:
             return plan
@@ -300,7 +300,10 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
 
 
 def _entries_tell(spec: Spec, asked: _Asked) -> bool:
-    """Whether all that is asked for stands in the queues' entries: counts, above all. Then no record need be read."""
+    """Whether all that is asked for of some topics stands in their queues' entries: counts, above all.
+
+    Without a topic the log is read, that no damage in it stays unseen.
+    """
     options, selection = spec.options, spec.selection
     of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags)
     return (
@@ -310,7 +313,6 @@ def _entries_tell(spec: Spec, asked: _Asked) -> bool:
         and _IN_ENTRIES.issuperset({*spec.schema.names, *(p.column for p in spec.where)})
         and all(values is None for values in of_messages)
         and asked.time.is_all
-        and (asked.log_offset.is_all or asked.topics is not None)
     )
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from store_core.decode import Parts
 from store_core.errors import StoreChangedError
 from store_core.files import Files
-from store_core.framing import Stop, walk
+from store_core.framing import HEAD_PEEK, Stop, walk
 from store_core.records import diagnose, next_record, record_at
 from store_core.segments import Framing, Log, Segment
 
@@ -79,19 +79,23 @@ def read_range(
     base, lead = segment.base_offset, segment.lead
     stop = min(stop, segment.end_offset)
     if not aligned:
-        first = next_record(files, log, segment, start + lead)
+        first = next_record(files, log, segment, start + lead, stop + lead)
         if first is None:
             return
         start = first - lead
     position = start - base
+    owed = False  # whether a record of this range ends here, so that a gap here is the range's as well
     buffer = bytearray(min(_CHUNK, segment.length) + _SPARE)
     need = 0
-    while position < stop - base:
+    while position < stop - base or owed:
+        peeking = position >= stop - base
+        if peeking and not lead and record_at(files, log, base + position) is not None:
+            return
         # a range may be one record long: no more is read than it and the head behind it
-        ahead = min(len(buffer) - _SPARE, max(stop - base - position, need), segment.length - position)
+        ahead = min(len(buffer) - _SPARE, max(stop - base - position, need, lead + HEAD_PEEK), segment.length - position)
         got = files.read_into(segment.path, position, memoryview(buffer)[:ahead])
         need = 0
-        walked = walk(buffer, got, 0, stop - base - position, segment.framing, _MOST_RECORDS)
+        walked = walk(buffer, got, 0, max(stop - base - position, 1), segment.framing, _MOST_RECORDS)
         at, why = walked.position, walked.stop
         if len(walked.starts):
             parts = Parts.locate(buffer, walked.starts, base + position, got)
@@ -100,8 +104,11 @@ def read_range(
                 at, why = int(walked.starts[bad]) - lead, Stop.INVALID
                 parts = parts.take(slice(0, bad))
             if len(parts):
+                if peeking:
+                    return
                 yield Found(segment, parts)
         position += at
+        owed = position < segment.length
         if why is Stop.LIMIT:
             continue
         if why is Stop.MORE and position + walked.need <= segment.length:
@@ -121,6 +128,7 @@ def read_range(
         if why is Stop.BLANK and _closes(files, log, segment, base + position):
             return
         gap, position = _gap(files, log, segment, position, records_behind)
+        owed = False
         if gap is not None:
             yield gap
 

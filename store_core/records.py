@@ -96,13 +96,16 @@ def record_at(files: Files, log: Log, offset: int) -> Head | None:
     return head if properties_at + 2 + properties_length == head.size else None
 
 
-def next_record(files: Files, log: Log, segment: Segment, offset: int) -> int | None:
+def next_record(files: Files, log: Log, segment: Segment, offset: int, before: int | None = None) -> int | None:
     """The first commitLogOffset >= `offset` in `segment` where a whole record stands; None up to the file's end.
+
+    With `before`, the search may end there: records behind it need not be found.
 
     Holes of a sparse file are skipped without reading them.
     """
     position: int | None = max(offset - segment.base_offset, 0)
-    while position is not None and position < segment.length:
+    end = segment.length if before is None else min(before - segment.base_offset, segment.length)
+    while position is not None and position < end:
         position = files.next_data(segment.path, position)
         if position is None or position >= segment.length:
             return None
