@@ -46,6 +46,10 @@ demo: $(INSTALLED) ## Run the demo
 test: $(INSTALLED) ## Run the tests, less those that take minutes or need a real broker
 	@$(PYTEST) -m "not slow and not interop" $(PYTEST_ARGS)
 
+.PHONY: test-slow
+test-slow: $(INSTALLED) ## Run the tests that take minutes: a cluster, every bit of a store
+	@$(PYTEST) -m "slow and not interop" $(PYTEST_ARGS)
+
 .PHONY: test-all
 test-all: $(INSTALLED) ## Run all the tests
 	@$(PYTEST) $(PYTEST_ARGS)
@@ -60,6 +64,10 @@ lint: $(INSTALLED) ## Check style, format and types
 format: $(INSTALLED) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: bridge
+bridge: $(INSTALLED) ## Build the bridge's jar out of its Java; needs a JDK
+	$(BIN)/python -m rmq_spark.bridge.build
 
 .PHONY: bench
 bench: $(INSTALLED) ## Measure the speed

@@ -1,6 +1,7 @@
 """What the bridge says in its own option: a JSON object, the counterpart of `rmqspark.Format.told`.
 
-    {"format": "rocketmq-store", "columns": ["topic"], "relation": ["topic", "body"], "where": [["topic", "=", "Orders"]], "limit": 5}
+    {"format": "rocketmq-store", "columns": ["topic"], "relation": ["topic", "body"],
+     "where": [["topic", "=", "Orders"]], "limit": 5}
 
 `format` is always there, the others in a scan only. Times are microseconds since 1970.
 """

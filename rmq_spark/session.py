@@ -31,9 +31,9 @@ _LOCAL = {
 def register(spark: SparkSession, *, bridge: bool = True) -> str:
     """Makes the four formats known to `spark`, and loads the bridge, so that filters and columns are pushed down.
 
-    Returns what reads from now on, in a sentence that begins with "bridge" or "plain Python". After a pip install the formats are
-    known without this call, as plain Python: all queries are right, but each reads the whole store, and a catalog table has no
-    options. `bridge`: False for plain Python; it does not take back a bridge that this session has.
+    Returns what reads from now on, in a sentence that begins with "bridge" or "plain Python". After a pip install the formats
+    are known without this call, as plain Python: all queries are right, but each reads the whole store, and a catalog table
+    has no options. `bridge`: False for plain Python; it does not take back a bridge that this session has.
     Warns: BridgeWarning where the bridge can't be loaded, with the reason.
     """
     from rmq_spark.source import SOURCES, BridgeSource

@@ -42,6 +42,9 @@ class Files(Protocol):
     def list(self, folder: str) -> list[Entry]:
         """The names in `folder`, sorted; [] where there is no such folder. Anything but files and folders is left out."""
 
+    def folder(self, path: str) -> str | None:
+        """The one name of a folder, whatever links lead to it; None where there is no such folder."""
+
     def size(self, path: str) -> int | None:
         """Bytes of a file, or None where there is no such file."""
 
@@ -97,6 +100,9 @@ class LocalFiles:
             return []
         found.sort(key=lambda e: e.name)
         return found
+
+    def folder(self, path: str) -> str | None:
+        return os.path.realpath(path) if os.path.isdir(path) else None
 
     def size(self, path: str) -> int | None:
         try:

@@ -45,7 +45,7 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
     if told is not None or options.read_only_commit_log_store_paths is not None:
         for name in (*(told or ()), *(options.read_only_commit_log_store_paths or ())):
             folder = os.path.join(path, name)
-            if not os.path.isdir(folder):
+            if files.folder(folder) is None:
                 raise StoreNotFoundError(
                     f"{folder}: no such folder, though storePathCommitLog or readOnlyCommitLogStorePaths names it"
                 )
@@ -54,7 +54,8 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
         folders = [(e.path, Framing.PLAIN) for e in entries if e.is_dir and _COMMITLOG.match(e.name)]
         for name in (*settings.store_path_commit_log, *settings.read_only_commit_log_store_paths):
             folder = os.path.join(path, name)
-            if os.path.isdir(folder) and not any(os.path.samefile(folder, known) for known, _ in folders):
+            found = files.folder(folder)
+            if found is not None and found not in (files.folder(known) for known, _ in folders):
                 folders.append((folder, Framing.PLAIN))
     folders += [(os.path.join(e.path, "data"), Framing.DLEDGER) for e in entries if e.is_dir and e.name.startswith(_DLEDGER)]
     if folders:
@@ -69,9 +70,7 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
 def _segments(entries: list[Entry], framing: Framing) -> list[Segment]:
     """Stray files are passed over: a reader must not stumble where a broker refuses to start."""
     return [
-        Segment(e.path, base, e.size, framing)
-        for e in entries
-        if not e.is_dir and e.size > 0 and (base := parse_name(e.name)) is not None
+        Segment(e.path, base, e.size, framing) for e in entries if not e.is_dir and (base := parse_name(e.name)) is not None
     ]
 
 
@@ -102,7 +101,7 @@ def _framing_of(files: Files, segments: list[Segment]) -> Framing | None:
 
 def _no_store(files: Files, path: str, entries: list[Entry]) -> Exception:
     names = {e.name for e in entries}
-    if not os.path.isdir(path):
+    if files.folder(path) is None:
         return StoreNotFoundError(f"{path} is a file. Give the folder: the broker's storePathRootDir, or its commitlog")
     if names & set(_TIERED):
         return UnsupportedStoreError(

@@ -136,7 +136,7 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
         plan = _plan_queues(store, spec, asked, notes)
         if plan is not None:
             return plan
-    pieces = log_pieces(store, spec, asked, notes, [(store.log.min_offset, store.log.max_offset)])
+    pieces = _log_pieces(store, spec, asked, notes, [(store.log.min_offset, store.log.max_offset)])
     return Plan(spec, _packed(spec, pieces), tuple(notes))
 
 
@@ -236,7 +236,7 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
         walked = ()
     else:
         found = {o for o in found if not any(start <= o < stop for start, stop in holes)}
-        pieces = log_pieces(store, spec, asked, notes, holes)
+        pieces = _log_pieces(store, spec, asked, notes, holes)
     places = sorted(o for o in found if _within(asked.log_offset, o) and o >= store.log.min_offset)
     notes.append(
         f"by index: {len(keys)} key{'s' * (len(keys) > 1)} in {len(topics)} topic{'s' * (len(topics) > 1)} "
@@ -293,7 +293,7 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
         f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped"
     )
     gaps = list(coverage.gaps)
-    walked = log_pieces(store, spec, asked, notes, gaps)
+    walked = _log_pieces(store, spec, asked, notes, gaps)
     if walked:
         notes.append(f"in no queue, walked: {_ranges([(p.start, p.stop) for p in walked if isinstance(p, LogRange)])}")
     return Plan(replace(spec, walked=tuple(gaps)), _packed(spec, [*pieces, *walked]), tuple(notes))
@@ -418,7 +418,7 @@ def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], note
         light.append(LightSlice(queue.topic, start or 0, end))
     notes.append(f"by queue: {len(queues)} light message queues")
     gaps = list(store.coverage.gaps)
-    pieces += log_pieces(store, spec, asked, notes, gaps)
+    pieces += _log_pieces(store, spec, asked, notes, gaps)
     selection = replace(spec.selection, subscribe=None, assign=None, starting_offsets=(), ending_offsets=())
     spec = replace(spec, selection=selection, walked=tuple(gaps), light=tuple(light))
     return Plan(spec, _packed(spec, pieces), tuple(notes))
@@ -427,7 +427,7 @@ def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], note
 # --- the log -------------------------------------------------------------------------------------------------------------
 
 
-def log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges: list[tuple[int, int]]) -> list[Piece]:
+def _log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges: list[tuple[int, int]]) -> list[Piece]:
     """Walks of `ranges` of the log, narrowed by offset and time. A range must begin where a record or a gap does."""
     low = store.log.min_offset if asked.log_offset.low is None else asked.log_offset.low
     high = store.log.max_offset if asked.log_offset.high is None else asked.log_offset.high + 1

@@ -36,14 +36,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "store": ("info", "store", "__init__"),
 }
 PURE_LAYERS = ("values", "bytes")
-SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "source", "session")
+SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "source", "session", "lookups")
 
 DISK_AND_CLOCK = {"glob", "io", "mmap", "os", "pathlib", "random", "shutil", "socket", "subprocess", "tempfile", "time"}
 PATHS_ONLY = {"segments", "optiontypes"}
 """Pure modules that import os for what paths are: os.path.join and dirname, os.PathLike."""
 OS_WITHOUT_DISK = {"PathLike", "fspath", "path.abspath", "path.basename", "path.dirname", "path.join"}
-OUTSIDE_OF_FILES = {"listing": {"path.isdir", "path.samefile"}}
-"""What other modules than `files` ask the disk, past its interface."""
 INSIDE_FUNCTIONS = {("plan", "execute")}
 """Imports that wait until a function runs: `Plan.read` is a convenience that reaches up."""
 
@@ -142,7 +140,7 @@ def test_only_files_touches_the_disk(name: str) -> None:
     assert not {full.split(".")[0] for full in anywhere(module)} & (DISK_AND_CLOCK - {"os", "time"})
     used = {ast.unparse(node).removeprefix("os.") for node in ast.walk(module) if isinstance(node, ast.Attribute)
             and re.fullmatch(r"os\.(path\.)?\w+", ast.unparse(node))} - {"path"}  # fmt: skip
-    assert used <= OS_WITHOUT_DISK | OUTSIDE_OF_FILES.get(name, set())
+    assert used <= OS_WITHOUT_DISK
     calls = {ast.unparse(node.func) for node in ast.walk(module) if isinstance(node, ast.Call)}
     assert not calls & {"open", "np.fromfile", "np.memmap", "np.load"}
 

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FORMATS = {
+    "pyspark_rocketmq_bridge": "rocketmq-bridge",  # what the bridge's jar reads through
     "pyspark_rocketmq_commitlog": "rocketmq-commitlog",
     "pyspark_rocketmq_consumequeue": "rocketmq-consumequeue",
     "pyspark_rocketmq_indexfile": "rocketmq-indexfile",

@@ -1,4 +1,4 @@
-"""The bridge: a small jar (`java/`) in front of our Python source, which pushes filters and columns down, and keeps tables' options.
+"""The bridge: a small jar (`java/`) in front of our Python source. It pushes down filters and columns, keeps tables' options.
 
 Without it the formats are plain Python: every query is right, but reads all the store. Loading is all that happens here.
 """

@@ -1,4 +1,4 @@
-"""Builds the bridge's jar out of its Java sources: `make bridge`, or `python -m rmq_spark.bridge.build`. Needs a JDK, 17 or later.
+"""Builds the bridge's jar out of its Java sources: `make bridge`, or `python -m rmq_spark.bridge.build`. Needs JDK 17 or later.
 
 The jar is the same byte for byte wherever the same javac made it, and says in its manifest which sources it is made of.
 """

@@ -1,6 +1,7 @@
 """A damaged commitlog: the exact prefix or rest, or a report; `tests.reliability` has the classes and counts them.
 
-The full counts (`make test-all`, or `python -m tests.reliability`) are in docs/reliability.md; here every third bit or so is flipped.
+The full counts (`make test-all`, or `python -m tests.reliability`) are in docs/reliability.md; here about every third bit is
+flipped.
 """
 
 from __future__ import annotations

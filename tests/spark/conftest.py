@@ -1,7 +1,9 @@
-"""Spark sessions for the tests: one local session, or the same on a real cluster of processes.
+"""Spark sessions for the tests: one local session with the bridge, or other kinds, each in a process of its own.
 
-`RMQ_SPARK_TEST_CLUSTER=1` runs the tests on a standalone master with two workers, each a process of its own, from the pip
-package alone. `test_cluster.py` does that with all the others: a process can have one Spark only.
+A process can have one Spark, and a Spark keeps the bridge that it has. So `test_again.py` runs the other tests again in
+processes that these variables are set for:
+`RMQ_SPARK_TEST_CLUSTER=1`: on a standalone master with two workers, each a process of its own, from the pip package alone.
+`RMQ_SPARK_TEST_BRIDGE=0`: without the bridge, as plain Python.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pyspark.sql import SparkSession
 import rmq_spark
 
 ROOT = Path(__file__).resolve().parents[2]
+BRIDGE = os.environ.get("RMQ_SPARK_TEST_BRIDGE") != "0"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
@@ -34,9 +37,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         if os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1":
             master = stack.enter_context(cluster(folder))
             settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.task.maxFailures": "1"}
-        session = rmq_spark.session(master, **settings)
+        session = rmq_spark.session(master, bridge=BRIDGE, **settings)
         stack.callback(session.stop)
         yield session
+
+
+@pytest.fixture
+def with_bridge(spark: SparkSession) -> None:
+    """For tests of what only the bridge does."""
+    if not BRIDGE:
+        pytest.skip("without the bridge")
+
+
+@pytest.fixture
+def without_bridge(spark: SparkSession) -> None:
+    """For tests of what plain Python does, and the bridge does better."""
+    if BRIDGE:
+        pytest.skip("with the bridge")
 
 
 @contextmanager

@@ -83,6 +83,7 @@ def test_no_path(spark: SparkSession) -> None:
         assert last_line(error).startswith("option 'path' is missing: give the store's folder")
 
 
+@pytest.mark.usefixtures("without_bridge")
 def test_a_catalog_table_says_how_to_read_it(spark: SparkSession, golden: Golden) -> None:
     spark.sql(f"CREATE TABLE no_path USING `rocketmq-store` LOCATION '{golden(NAME)}'")
     try:
@@ -128,6 +129,7 @@ def test_chosen_columns(spark: SparkSession, golden: Golden, schema: str, senten
     assert last_line(error).startswith(sentence)
 
 
+@pytest.mark.usefixtures("without_bridge")
 def test_a_worker_that_does_not_see_the_path(spark: SparkSession, fresh_golden: Callable[[str], Path]) -> None:
     store = fresh_golden(NAME)
     df = spark.read.format("rocketmq-store").load(str(store))

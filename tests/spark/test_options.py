@@ -75,7 +75,7 @@ def test_every_option_has_a_test_here() -> None:
         ({"tags": '["TagA","标签"]', "subscribePattern": "Orders|TopicTest"},
          lambda r: r["tags"] in ("TagA", "标签") and r["topic"] in ("Orders", "TopicTest")),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_selections(load: Load, messages: list[Row], options: dict[str, str], keep: Callable[[Row], bool]) -> None:
     expected = select_offsets(messages, lambda r: bool(keep(r)))

@@ -6,17 +6,18 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from rmq_spark.reader import StorePartition, StoreReader
 from rmq_spark.source import StoreSource
 from tests.golden_stores import Golden
-from tests.spark.rows import offsets
+from tests.spark.rows import offsets, select_offsets
 from tests.synthetic import build_store, random_messages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,17 +90,35 @@ def test_an_empty_store_has_no_rows(spark: SparkSession, tmp_path: Path) -> None
     assert all(isinstance(p, StorePartition) for p in reader_of(tmp_path / "store").partitions())
 
 
+@pytest.mark.usefixtures("without_bridge")
 def test_the_partitions_of_a_dataframe_are_those_of_its_first_plan(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
     """A snapshot of a live store: files that come later belong to the next DataFrame."""
+    first, second, df = part_of_a_store(spark, golden, tmp_path)
+    before = offsets(df)
+    second()
+    assert offsets(df) == before == first
+    assert len(offsets(spark.read.format("rocketmq-store").load(str(tmp_path / "store")))) == 710 > len(before)
+
+
+@pytest.mark.usefixtures("with_bridge")
+def test_the_bridge_plans_every_query_anew(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    """Of a live store, each query sees what is there when it begins."""
+    first, second, df = part_of_a_store(spark, golden, tmp_path)
+    assert offsets(df) == first
+    second()
+    assert len(offsets(df)) == 710 > len(first)
+
+
+def part_of_a_store(spark: SparkSession, golden: Golden, tmp_path: Path) -> tuple[list[int], Callable[[], object], DataFrame]:
+    """The offsets in a store's first file, what adds the second, and a DataFrame of the store that has only the first."""
     log = tmp_path / "store" / "commitlog"
     log.mkdir(parents=True)
     files = sorted((golden("mixed-5.3.3") / "commitlog").iterdir())
     (log / files[0].name).write_bytes(files[0].read_bytes())
     df = spark.read.format("rocketmq-store").schema("commitLogOffset bigint").load(str(tmp_path / "store"))
-    before = offsets(df)
-    (log / files[1].name).write_bytes(files[1].read_bytes())
-    assert offsets(df) == before
-    assert len(offsets(spark.read.format("rocketmq-store").load(str(tmp_path / "store")))) == 710 > len(before)
+    end = int(files[1].name)
+    first = [offset for offset in select_offsets(golden.messages("mixed-5.3.3"), lambda _: True) if offset < end]
+    return first, lambda: (log / files[1].name).write_bytes(files[1].read_bytes()), df
 
 
 @pytest.mark.parametrize("module", ["rmq_spark.source", "store_core"])
