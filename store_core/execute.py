@@ -75,10 +75,6 @@ def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa
 
 def _places(spec: Spec, piece: Places, files: Files) -> Iterator[pa.RecordBatch]:
     heads = [record_at(files, spec.log, offset) for offset in piece.offsets]
-    if piece.strict and not all(heads):
-        lost = next(offset for offset, head in zip(piece.offsets, heads, strict=True) if head is None)
-        yield from _walk_instead(spec, files, piece.start, piece.stop, f"the index leads to {lost}, where no record stands", ())
-        return
     there = [head for head in heads if head is not None]
     offsets = np.array([head.offset for head in there], dtype=np.int64)
     sizes = np.array([head.size for head in there], dtype=np.int64)
@@ -87,13 +83,11 @@ def _places(spec: Spec, piece: Places, files: Files) -> Iterator[pa.RecordBatch]
             yield from message_rows(spec, found[0])
 
 
-def _walk_instead(
-    spec: Spec, files: Files, start: int, stop: int, why: str, more: tuple[Predicate, ...]
-) -> Iterator[pa.RecordBatch]:
-    """Walks log bytes [start, stop), but for what other tasks walk; `more` conditions hold as well."""
+def _walk_instead(spec: Spec, files: Files, why: str, more: tuple[Predicate, ...]) -> Iterator[pa.RecordBatch]:
+    """Walks the log, but for what other tasks walk; `more` conditions hold as well."""
     warnings.warn(f"{spec.root}: {why}; the log is walked instead", StoreWarning, stacklevel=2)
     spec = replace(spec, where=(*spec.where, *more))
-    for low, high in subtract([(start, stop)], spec.walked):
+    for low, high in subtract([(spec.log.min_offset, spec.log.max_offset)], spec.walked):
         for segment in spec.log:
             first, last = max(low, segment.base_offset), min(high, segment.end_offset)
             if first < last:
@@ -195,7 +189,7 @@ def _slice_by_walk(
     text = f"queue {queue.topic}/{queue.queue_id} can't be trusted: {why}"
     if queue.is_lmq:
         spec = replace(spec, light=(LightSlice(queue.topic, piece.first, piece.stop),))
-        yield from _walk_instead(spec, files, spec.log.min_offset, spec.log.max_offset, text, ())
+        yield from _walk_instead(spec, files, text, ())
         return
     more = (
         Predicate("topic", "=", queue.topic),
@@ -203,7 +197,7 @@ def _slice_by_walk(
         Predicate("queueOffset", ">=", piece.first),
         Predicate("queueOffset", "<", piece.stop),
     )
-    yield from _walk_instead(spec, files, spec.log.min_offset, spec.log.max_offset, text, more)
+    yield from _walk_instead(spec, files, text, more)
 
 
 def _tag_codes(spec: Spec) -> I64 | None:

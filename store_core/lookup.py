@@ -19,15 +19,25 @@ import numpy.typing as npt
 
 from store_core.decode import Context, columns
 from store_core.files import Files
-from store_core.indexfile import OpenIndex, Unusable, chain, list_index_files, open_index, verify_index
+from store_core.indexfile import Chain, IndexDamage, OpenIndex, Unusable, chain, list_index_files, open_index, verify_index
 from store_core.indextable import key_strings
 from store_core.options import ReadOptions
 from store_core.predicates import Range
-from store_core.reading import Found, Gap, read_range
-from store_core.records import read_head
+from store_core.reading import Found, Gap, read_places, read_range
+from store_core.records import read_head, record_at
 from store_core.segments import Log
 
-__all__ = ["CLOCK_TOLERANCE_MS", "HoleKeys", "IndexView", "index_keys", "subtract", "union", "view_index"]
+__all__ = [
+    "CLOCK_TOLERANCE_MS",
+    "HoleKeys",
+    "IndexView",
+    "Led",
+    "check_records",
+    "index_keys",
+    "subtract",
+    "union",
+    "view_index",
+]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
 """How far a broker's clock may step back without rows being missed by a time range: times in a log are taken to ascend but for
@@ -150,15 +160,24 @@ def subtract(ranges: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
     return left
 
 
-def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range) -> tuple[set[int], list[str]]:
-    """The commitLogOffsets that the index gives for any of the key hashes, and which files were skipped.
+@dataclass(frozen=True, slots=True)
+class Led:
+    """What one index file says of one key hash."""
+
+    index: OpenIndex
+    key_hash: int
+    chain: Chain
+
+
+def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range) -> tuple[list[Led], list[str]]:
+    """Where the index says that any of the key hashes is, and which files were skipped.
 
     `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped. A hash is not a key:
     rows have to be checked. Errors: IndexDamage.
     """
     low = None if time.low is None else time.low - CLOCK_TOLERANCE_MS
     high = None if time.high is None else time.high + CLOCK_TOLERANCE_MS
-    hits: set[int] = set()
+    led: list[Led] = []
     skipped = []
     for opened in view.files:
         if (low is not None and opened.end_timestamp < low) or (high is not None and opened.begin_timestamp > high):
@@ -166,8 +185,38 @@ def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range
             skipped.append(f"index file {opened.path} skipped: its times {times} don't match")
             continue
         for wanted in hashes:
-            hits.update(chain(files, opened, wanted).commit_log_offset.tolist())
-    return hits, skipped
+            found = chain(files, opened, wanted)
+            if len(found.commit_log_offset):
+                led.append(Led(opened, wanted, found))
+    return led, skipped
+
+
+def check_records(files: Files, log: Log, led: Iterable[Led]) -> None:
+    """Reads the records that the index leads to, where the log still has them: each must have a key string of that hash.
+
+    Errors: IndexDamage for an entry that leads to no record, or to one that a broker would not have indexed so.
+    """
+    entries = [
+        (offset, each.key_hash, each.index, number)
+        for each in led
+        for offset, number in zip(each.chain.commit_log_offset.tolist(), each.chain.index_no.tolist(), strict=True)
+        if offset >= log.min_offset
+    ]
+    heads = {offset: record_at(files, log, offset) for offset in sorted({entry[0] for entry in entries})}
+    offsets = np.array([offset for offset, head in heads.items() if head is not None], dtype=np.int64)
+    sizes = np.array([head.size for head in heads.values() if head is not None], dtype=np.int64)
+    right: set[tuple[int, int]] = set()
+    for found in read_places(files, log, offsets, sizes):
+        if isinstance(found, tuple):
+            made, _ = columns(found[0].parts, ("commitLogOffset", "topic", "uniqKey", "keys", "tags"), Context())
+            strings = key_strings(made["topic"], made["uniqKey"], made["keys"], made["tags"])
+            places = np.asarray(made["commitLogOffset"])[strings.row]
+            right.update(zip(places.tolist(), strings.key_hash.tolist(), strict=True))
+    for offset, key_hash, index, number in entries:
+        if (offset, key_hash) not in right:
+            where = "no record stands" if heads[offset] is None else "the record has no key of that hash"
+            reason = f"entry {number}, of keyHash {key_hash}, leads to commitLogOffset {offset}, where {where}"
+            raise IndexDamage(reason, index.path, index.entry_position(number))
 
 
 @dataclass(frozen=True)

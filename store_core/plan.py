@@ -104,15 +104,9 @@ class EntrySlice:
 
 @dataclass(frozen=True)
 class Places:
-    """Gather: the records at these commitLogOffsets, ascending.
-
-    `strict`: an index says that they are there; where one is not, log bytes [start, stop) are walked instead.
-    """
+    """Gather: the records at these commitLogOffsets, ascending. Where no record stands there is none to give."""
 
     offsets: tuple[int, ...]
-    strict: bool
-    start: int
-    stop: int
 
     @property
     def cost(self) -> int:

@@ -15,12 +15,11 @@ from store_core.errors import OptionError, nearest
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
 from store_core.light import LightSlice
-from store_core.lookup import CLOCK_TOLERANCE_MS, index_keys, union
+from store_core.lookup import CLOCK_TOLERANCE_MS, check_records, index_keys, union
 from store_core.plan import EntrySlice, LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
 from store_core.predicates import Range, points_of, range_of
 from store_core.queues import Queue, bounds, first_at_or_after, read_entries
 from store_core.records import read_head
-from store_core.segments import Log
 from store_core.selection import Selection
 
 if TYPE_CHECKING:
@@ -175,24 +174,15 @@ def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
             f"{len(places) - len(inside)} commitLogOffsets are outside of the log, "
             f"[{store.log.min_offset}, {store.log.max_offset})"
         )
-    return Plan(spec, _packed(spec, _place_pieces(inside, store.log, False)), tuple(notes))
+    return Plan(spec, _packed(spec, _place_pieces(inside)), tuple(notes))
 
 
 def _within(bounds_: Range, value: int) -> bool:
     return (bounds_.low is None or value >= bounds_.low) and (bounds_.high is None or value <= bounds_.high)
 
 
-def _place_pieces(offsets: list[int], log: Log, strict: bool) -> list[Piece]:
-    """Pieces whose fallback ranges, put together, are the whole log."""
-    pieces: list[Piece] = []
-    lead = log.segments[0].lead if len(log) else 0
-    start = log.min_offset
-    for at in range(0, len(offsets), _PLACES_PER_PIECE):
-        some = tuple(offsets[at : at + _PLACES_PER_PIECE])
-        stop = offsets[at + _PLACES_PER_PIECE] - lead if at + _PLACES_PER_PIECE < len(offsets) else log.max_offset
-        pieces.append(Places(some, strict, start, stop))
-        start = stop
-    return pieces
+def _place_pieces(offsets: list[int]) -> list[Piece]:
+    return [Places(tuple(offsets[at : at + _PLACES_PER_PIECE])) for at in range(0, len(offsets), _PLACES_PER_PIECE)]
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------------
@@ -221,12 +211,14 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
         return None
     hashes = sorted({key_hash(topic, key) for topic in topics for key in keys})
     try:
-        found, skipped = index_keys(store.files, view, hashes, asked.time)
+        led, skipped = index_keys(store.files, view, hashes, asked.time)
+        check_records(store.files, store.log, led)
     except IndexDamage as e:
         store.distrust_index(e)
         notes.append(f"index file {e.path} is damaged, its part of the log is walked: {e}")
         return _plan_keys(store, spec, asked, notes)
     notes += skipped
+    found = {offset for each in led for offset in each.chain.commit_log_offset.tolist()}
     holes = union([*view.holes, *extra])
     walked = tuple(holes)
     hidden = sum(store.data_size(start, stop) for start, stop in holes)
@@ -245,7 +237,7 @@ def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Pla
     if hidden:
         how = "was walked and is kept" if not walked else "is walked"
         notes.append(f"not covered by the index, {how}: {_ranges(holes)}")
-    pieces = [*_place_pieces(places, store.log, True), *pieces]
+    pieces = [*_place_pieces(places), *pieces]
     return Plan(replace(spec, walked=walked), _packed(spec, pieces), tuple(notes))
 
 

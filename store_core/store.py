@@ -262,10 +262,11 @@ class Store:
             return None
         try:
             wanted = key_hash(topic, key)
-            found, _ = index_keys(self.files, view, (wanted,), Range(low, high))
+            led, _ = index_keys(self.files, view, (wanted,), Range(low, high))
         except IndexDamage as e:
             self.distrust_index(e)
             return None
+        found = {offset for each in led for offset in each.chain.commit_log_offset.tolist()}
         offsets = sorted(found | kept.find((wanted,)))
         if len(offsets) > _FEW:
             return None  # many are faster as arrays
