@@ -19,7 +19,7 @@ def two_places(store: Store) -> tuple[str, str, int, int, str]:
     """A key with an entry, where that entry stands, the record before, which it could lead to as well, and the file."""
     rows = store.scan(columns=["topic", "keys", "commitLogOffset"]).read_all().to_pylist()
     for index in store.index_view(store.options).files:
-        for before, row in itertools.pairwise(rows):
+        for before, row in list(itertools.pairwise(rows))[100:]:  # the first entries tell the file's sizes
             for key in filter(None, (row["keys"] or "").split(" ")):
                 found = chain(store.files, index, key_hash(row["topic"], key))
                 known = found.commit_log_offset.tolist() == [row["commitLogOffset"]]
