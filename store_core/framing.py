@@ -86,6 +86,23 @@ def walk(buffer: bytearray | bytes, length: int, position: int, stop: int, frami
     end = min(stop, length - _SIZE_AND_MAGIC + 1)
     why, need = Stop.LIMIT, 0
     while position < end and count < limit:
+        before = len(starts)
+        for _ in range(limit - count):  # all the Python that there is for one record of many sizes
+            size = _SIZE(buffer, position)[0]
+            if size == last or size < MIN_RECORD_SIZE:
+                break
+            add(position)
+            last = size
+            position += size
+            if position >= end:
+                break
+        count += len(starts) - before
+        if position > length:  # the last one goes on behind the buffer
+            position = starts.pop()
+            count -= 1
+            last = 0
+        elif position >= end or count >= limit:
+            continue
         size = _SIZE(buffer, position)[0]
         if size == last:
             # records of one size come in runs: step over many with one strided look

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store_core import ragged
 from store_core.layout import SEPARATOR_NAME, SEPARATOR_PAIR
@@ -24,7 +25,6 @@ _PREFIX: Final = 8
 _MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(_PREFIX + 1)], dtype=np.uint64)
 """By name length: which of a little-endian word's bytes belong to the name."""
 _TILE: Final = 1024
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,7 @@ class Pairs:
 
     def _last_of_each_name(self) -> npt.NDArray[np.bool_] | None:
         """Which pairs stay once earlier ones of the same name are gone; None where no name stands twice in a record."""
-        rows, scope = (1, slice(0, self.template)) if self.template else (self.rows, slice(None))
-        length = (self.name_end[scope] - self.name_start[scope]).astype(np.uint64)
-        mixed = (self.code[scope] + length) * _MIX >> np.uint64(32)
-        row = np.repeat(np.arange(rows), np.diff(self.first[: rows + 1]))
-        order = np.sort(row.astype(np.uint64) << np.uint64(32) | mixed)
-        if not (order[1:] == order[:-1]).any():
+        if not self._has_equal_names():
             return None
         ids = np.asarray(self._cut(self.name_start, self.name_end).dictionary_encode().indices, dtype=np.int64)
         by_name = np.repeat(np.arange(self.rows), np.diff(self.first)) * (int(ids.max()) + 1) + ids
@@ -105,6 +100,28 @@ class Pairs:
         _, last = np.unique(by_name[::-1], return_index=True)
         keep[len(ids) - 1 - last] = True
         return None if keep.all() else keep
+
+    def _has_equal_names(self) -> bool:
+        """Whether a record has one name twice."""
+        rows, scope = (1, slice(0, self.template)) if self.template else (self.rows, slice(None))
+        code, start, end = self.code[scope], self.name_start[scope], self.name_end[scope]
+        length = end - start
+        each = np.diff(self.first[: rows + 1])
+        row = np.repeat(np.arange(rows), each)
+        # pairs of one record are at most so many places apart
+        for apart in range(1, int(each.max(initial=0))):
+            same = (code[apart:] == code[:-apart]) & (row[apart:] == row[:-apart])
+            later = np.flatnonzero(same) + apart
+            later = later[length[later] == length[later - apart]]
+            if not len(later):
+                continue
+            longer = later[length[later] > _PREFIX]  # of these the code is but the beginning
+            if len(longer) < len(later):
+                return True
+            names, before = (self._cut(start[at], end[at]) for at in (longer, longer - apart))
+            if pc.any(pc.equal(names, before)).as_py():
+                return True
+        return False
 
 
 @functools.lru_cache(maxsize=16)
