@@ -33,9 +33,9 @@ def expand(paths: Iterable[str]) -> list[str]:
             found[real] = store
     if not found:
         raise OptionError(
-            "option 'path' is missing: give the store's folder, as in .load(\"path/to/store\"). "
-            "(Spark hands the options of a catalog table to a Python data source only when the table is created: "
-            "use a temporary view, or SELECT ... FROM the_table WITH (path = 'path/to/store').)"
+            "option 'path' is missing: give the store's folder, as in .load(\"path/to/store\"), or for a catalog table, whose options "
+            "come to us through the bridge only, load that with rmq_spark.register(spark) or write "
+            "SELECT ... FROM the_table WITH (path = 'path/to/store')"
         )
     return list(found.values())
 
