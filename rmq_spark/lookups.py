@@ -6,6 +6,7 @@ are so many that reading the whole log is cheaper, or the index does not cover t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rmq_spark.columns import spark_schema
-from rmq_spark.stores import expand
-from store_core import open_store, read_task, schema_of
+from rmq_spark.stores import expand, open_stores
+from store_core import Store, read_task, schema_of
 from store_core.errors import OptionError
 from store_core.estimate import estimate
 from store_core.options import ReadOptions, parse_options
@@ -46,7 +47,7 @@ def lookup(spark: SparkSession, keys_df: DataFrame, path: str | Sequence[str], *
     paths = expand([path] if isinstance(path, str) else path)
     read = parse_options(given)
     pairs = _pairs(keys_df)
-    most = sum(_worth(store, given) for store in paths)
+    most = 0 if read.expand_batches else sum(_worth(store, own) for store, own in open_stores(paths, given))
     count = pairs.limit(most + 1).count() if most else 1
     if count > most:
         return _by_scan(spark, pairs, paths, given)
@@ -71,13 +72,12 @@ def _pairs(keys_df: DataFrame) -> DataFrame:
     )
 
 
-def _worth(path: str, options: dict[str, Any]) -> int:
+def _worth(store: Store, own: dict[str, Any]) -> int:
     """The most keys that are looked up in the store rather than scanned for; 0 where its index can't be used."""
-    store = open_store(path, **options)
     view = store.index_view(store.options)
     if not view.files or sum(store.data_size(start, stop) for start, stop in view.holes) > _UNCOVERED_MOST:
         return 0
-    return max(estimate(store.plan(columns=[])).rows // MESSAGES_PER_KEY, 1)
+    return max(estimate(store.plan(columns=[], **own)).rows // MESSAGES_PER_KEY, 1)
 
 
 def _by_index(
@@ -102,14 +102,14 @@ def _spread(spark: SparkSession, pairs: DataFrame, count: int) -> DataFrame:
 
 def _finder(paths: list[str], options: dict[str, Any]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stores = [open_store(path, **options) for path in paths]
+        stores = open_stores(paths, options)
         for batch in batches:
             keys_of: dict[str, list[str]] = {}
             for topic, key in zip(batch["lookupTopic"].to_pylist(), batch["lookupKey"].to_pylist(), strict=True):
                 keys_of.setdefault(topic, []).append(key)
-            for store in stores:
+            for store, own in stores:
                 for topic, keys in keys_of.items():
-                    plan = store.plan([("topic", "=", topic)], table="messages", keys=keys)
+                    plan = store.plan([("topic", "=", topic)], **own, keys=keys)
                     for task in plan.tasks:
                         for found in read_task(plan.spec, task, store.files):
                             yield _by_token(found, topic, keys)
@@ -141,8 +141,8 @@ def _by_scan(spark: SparkSession, pairs: DataFrame, paths: list[str], options: d
     return pairs.join(tokens, reduce(lambda a, b: a & b, same)).drop("token")
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> str | None:
     """An option as Spark passes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (bool, list, tuple, dict)):
+        return json.dumps(value, default=str)
+    return None if value is None else str(value)
