@@ -1,0 +1,41 @@
+"""What Spark is going to read: the tasks of a DataFrame's scans, as Python planned them, and what `explain` says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import DataFrame
+
+from store_core.plan import Task
+
+__all__ = ["explained", "scans", "statistics", "tasks"]
+
+
+def scans(df: DataFrame) -> list[Any]:
+    """The scans of the optimized plan, of the JVM."""
+    leaves = df._jdf.queryExecution().optimizedPlan().collectLeaves()
+    return [leaves.apply(i).scan() for i in range(leaves.size())]
+
+
+def tasks(df: DataFrame) -> list[Task]:
+    """The tasks of the only scan. It is what the workers are sent, less what only tells sizes."""
+    (scan,) = scans(df)
+    partitions = [CPickleSerializer().loads(bytes(p.pickedPartition())) for p in scan.toBatch().planInputPartitions()]
+    return [partition.task for partition in partitions if partition is not None and partition.task.pieces]
+
+
+def statistics(df: DataFrame) -> tuple[int, int | None]:
+    """(bytes, rows) that the optimizer takes the DataFrame to have."""
+    stats = df._jdf.queryExecution().optimizedPlan().stats()
+    rows = stats.rowCount()
+    return int(stats.sizeInBytes().toString()), int(rows.get().toString()) if rows.isDefined() else None
+
+
+def explained(df: DataFrame) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        df.explain("formatted")
+    return said.getvalue()
