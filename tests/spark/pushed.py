@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from store_core.plan import Task
 
-__all__ = ["explained", "scans", "statistics", "tasks"]
+__all__ = ["explained", "pushed_filters", "scans", "statistics", "tasks"]
 
 
 def scans(df: DataFrame) -> list[Any]:
@@ -28,10 +28,16 @@ def tasks(df: DataFrame) -> list[Task]:
 
 
 def statistics(df: DataFrame) -> tuple[int, int | None]:
-    """(bytes, rows) that the optimizer takes the DataFrame to have."""
-    stats = df._jdf.queryExecution().optimizedPlan().stats()
+    """(bytes, rows) that the optimizer takes the only scan to give."""
+    stats = df._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).stats()
     rows = stats.rowCount()
-    return int(stats.sizeInBytes().toString()), int(rows.get().toString()) if rows.isDefined() else None
+    return int(str(stats.sizeInBytes())), int(str(rows.get())) if rows.isDefined() else None
+
+
+def pushed_filters(df: DataFrame) -> str:
+    """As EXPLAIN FORMATTED shows them; it leaves the line out where there are none."""
+    line = next((line for line in explained(df).splitlines() if line.startswith("PushedFilters: ")), "PushedFilters: []")
+    return line.removeprefix("PushedFilters: [").removesuffix("]")
 
 
 def explained(df: DataFrame) -> str:
