@@ -27,11 +27,13 @@ def tasks(df: DataFrame) -> list[Task]:
     return [partition.task for partition in partitions if partition is not None and partition.task.pieces]
 
 
-def statistics(df: DataFrame) -> tuple[int, int | None]:
-    """(bytes, rows) that the optimizer takes the only scan to give."""
-    stats = df._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).stats()
-    rows = stats.rowCount()
-    return int(str(stats.sizeInBytes())), int(str(rows.get())) if rows.isDefined() else None
+def statistics(df: DataFrame) -> tuple[int, int]:
+    """(bytes, rows) that the only scan tells the optimizer to expect."""
+    (scan,) = scans(df)
+    told = scan.estimateStatistics()
+    size = df._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0).stats().sizeInBytes()
+    assert str(size) == str(told.sizeInBytes().getAsLong()), "the optimizer takes it"
+    return told.sizeInBytes().getAsLong(), told.numRows().getAsLong()
 
 
 def pushed_filters(df: DataFrame) -> str:
