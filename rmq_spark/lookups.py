@@ -7,7 +7,7 @@ are so many that reading the whole log is cheaper, or the index does not cover t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,11 +83,14 @@ def _worth(store: Store, own: dict[str, Any]) -> int:
 def _by_index(
     spark: SparkSession, pairs: DataFrame, count: int, paths: list[str], options: dict[str, Any], read: ReadOptions
 ) -> DataFrame:
+    from pyspark.sql.functions import arrow_udtf  # mapInArrow, which does the same, wants pandas
     from pyspark.sql.types import StringType, StructField, StructType
 
     found = spark_schema(schema_of(read))
     schema = StructType([*(StructField(name, StringType()) for name in _OWN), *found.fields])
-    return _spread(spark, pairs, count).mapInArrow(_finder(paths, options), schema)
+    finder: Any = arrow_udtf(_finder(paths, options), returnType=schema)
+    result: DataFrame = finder(_spread(spark, pairs, count).asTable())
+    return result
 
 
 def _spread(spark: SparkSession, pairs: DataFrame, count: int) -> DataFrame:
@@ -100,21 +103,25 @@ def _spread(spark: SparkSession, pairs: DataFrame, count: int) -> DataFrame:
     return pairs.repartition(tasks)
 
 
-def _finder(paths: list[str], options: dict[str, Any]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stores = open_stores(paths, options)
-        for batch in batches:
+def _finder(paths: list[str], options: dict[str, Any]) -> type:
+    """A table function of batches of pairs. Spark makes one for each task."""
+
+    class Find:
+        def __init__(self) -> None:
+            self.stores = open_stores(paths, options)
+
+        def eval(self, pairs: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             keys_of: dict[str, list[str]] = {}
-            for topic, key in zip(batch["lookupTopic"].to_pylist(), batch["lookupKey"].to_pylist(), strict=True):
+            for topic, key in zip(pairs["lookupTopic"].to_pylist(), pairs["lookupKey"].to_pylist(), strict=True):
                 keys_of.setdefault(topic, []).append(key)
-            for store, own in stores:
+            for store, own in self.stores:
                 for topic, keys in keys_of.items():
                     plan = store.plan([("topic", "=", topic)], **own, keys=keys)
                     for task in plan.tasks:
                         for found in read_task(plan.spec, task, store.files):
                             yield _by_token(found, topic, keys)
 
-    return find
+    return Find
 
 
 def _by_token(found: pa.RecordBatch, topic: str, keys: list[str]) -> pa.RecordBatch:
