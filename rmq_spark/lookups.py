@@ -6,15 +6,16 @@ are so many that reading the whole log is cheaper, or the index does not cover t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from rmq_spark.columns import spark_schema
-from rmq_spark.stores import expand
-from store_core import open_store, read_task, schema_of
+from rmq_spark.stores import expand, open_stores
+from store_core import Store, read_task, schema_of
 from store_core.errors import OptionError
 from store_core.estimate import estimate
 from store_core.options import ReadOptions, parse_options
@@ -46,7 +47,7 @@ def lookup(spark: SparkSession, keys_df: DataFrame, path: str | Sequence[str], *
     paths = expand([path] if isinstance(path, str) else path)
     read = parse_options(given)
     pairs = _pairs(keys_df)
-    most = sum(_worth(store, given) for store in paths)
+    most = 0 if read.expand_batches else sum(_worth(store, own) for store, own in open_stores(paths, given))
     count = pairs.limit(most + 1).count() if most else 1
     if count > most:
         return _by_scan(spark, pairs, paths, given)
@@ -71,23 +72,25 @@ def _pairs(keys_df: DataFrame) -> DataFrame:
     )
 
 
-def _worth(path: str, options: dict[str, Any]) -> int:
+def _worth(store: Store, own: dict[str, Any]) -> int:
     """The most keys that are looked up in the store rather than scanned for; 0 where its index can't be used."""
-    store = open_store(path, **options)
     view = store.index_view(store.options)
     if not view.files or sum(store.data_size(start, stop) for start, stop in view.holes) > _UNCOVERED_MOST:
         return 0
-    return max(estimate(store.plan(columns=[])).rows // MESSAGES_PER_KEY, 1)
+    return max(estimate(store.plan(columns=[], **own)).rows // MESSAGES_PER_KEY, 1)
 
 
 def _by_index(
     spark: SparkSession, pairs: DataFrame, count: int, paths: list[str], options: dict[str, Any], read: ReadOptions
 ) -> DataFrame:
+    from pyspark.sql.functions import arrow_udtf  # mapInArrow, which does the same, wants pandas
     from pyspark.sql.types import StringType, StructField, StructType
 
     found = spark_schema(schema_of(read))
     schema = StructType([*(StructField(name, StringType()) for name in _OWN), *found.fields])
-    return _spread(spark, pairs, count).mapInArrow(_finder(paths, options), schema)
+    finder: Any = arrow_udtf(_finder(paths, options), returnType=schema)
+    result: DataFrame = finder(_spread(spark, pairs, count).asTable())
+    return result
 
 
 def _spread(spark: SparkSession, pairs: DataFrame, count: int) -> DataFrame:
@@ -100,21 +103,25 @@ def _spread(spark: SparkSession, pairs: DataFrame, count: int) -> DataFrame:
     return pairs.repartition(tasks)
 
 
-def _finder(paths: list[str], options: dict[str, Any]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def find(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stores = [open_store(path, **options) for path in paths]
-        for batch in batches:
+def _finder(paths: list[str], options: dict[str, Any]) -> type:
+    """A table function of batches of pairs. Spark makes one for each task."""
+
+    class Find:
+        def __init__(self) -> None:
+            self.stores = open_stores(paths, options)
+
+        def eval(self, pairs: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             keys_of: dict[str, list[str]] = {}
-            for topic, key in zip(batch["lookupTopic"].to_pylist(), batch["lookupKey"].to_pylist(), strict=True):
+            for topic, key in zip(pairs["lookupTopic"].to_pylist(), pairs["lookupKey"].to_pylist(), strict=True):
                 keys_of.setdefault(topic, []).append(key)
-            for store in stores:
+            for store, own in self.stores:
                 for topic, keys in keys_of.items():
-                    plan = store.plan([("topic", "=", topic)], table="messages", keys=keys)
+                    plan = store.plan([("topic", "=", topic)], **own, keys=keys)
                     for task in plan.tasks:
                         for found in read_task(plan.spec, task, store.files):
                             yield _by_token(found, topic, keys)
 
-    return find
+    return Find
 
 
 def _by_token(found: pa.RecordBatch, topic: str, keys: list[str]) -> pa.RecordBatch:
@@ -141,8 +148,8 @@ def _by_scan(spark: SparkSession, pairs: DataFrame, paths: list[str], options: d
     return pairs.join(tokens, reduce(lambda a, b: a & b, same)).drop("token")
 
 
-def _text(value: object) -> str:
+def _text(value: object) -> str | None:
     """An option as Spark passes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (bool, list, tuple, dict)):
+        return json.dumps(value, default=str)
+    return None if value is None else str(value)

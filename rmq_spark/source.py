@@ -113,7 +113,9 @@ class BridgeSource(StoreSource):
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:
         pushed: Pushed = self._pushed
-        columns = choose(schema, self._read) if schema.fields else []
+        columns = list(pushed.columns or ())
+        if columns:
+            choose(schema, self._read)  # what a .schema(...) or CREATE TABLE says of them has to be true
         planned: Sequence[str] = columns
         if self._read.mode != "FAILFAST" and pushed.relation is not None:
             # which records are corrupt depends on what is decoded, and a row of one on its column: so all of it is

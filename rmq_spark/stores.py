@@ -14,7 +14,7 @@ from store_core.optiontypes import Offsets
 from store_core.predicates import Where
 from store_core.selection import Selection
 
-__all__ = ["expand", "plan_stores"]
+__all__ = ["expand", "open_stores", "plan_stores"]
 
 
 def expand(paths: Iterable[str]) -> list[str]:
@@ -33,9 +33,9 @@ def expand(paths: Iterable[str]) -> list[str]:
             found[real] = store
     if not found:
         raise OptionError(
-            "option 'path' is missing: give the store's folder, as in .load(\"path/to/store\"). "
-            "(Spark hands the options of a catalog table to a Python data source only when the table is created: "
-            "use a temporary view, or SELECT ... FROM the_table WITH (path = 'path/to/store').)"
+            "option 'path' is missing: give the store's folder, as in .load(\"path/to/store\"); or for a catalog table, whose "
+            "options come to us through the bridge only, load that with rmq_spark.register(spark) or write "
+            "SELECT ... FROM the_table WITH (path = 'path/to/store')"
         )
     return list(found.values())
 
@@ -62,13 +62,11 @@ def plan_stores(
 
     With several stores, each topic need be in one of them only, and `minPartitions` is for all together.
     """
-    stores = [open_store(path, **options) for path in expand(paths)]
-    if len(stores) == 1:
-        return [stores[0].plan(where, columns)]
-    _check_topics(stores)
-    own = [(store, narrowed) for store in stores if (narrowed := _topics_of(store)) is not None]
+    own = open_stores(expand(paths), options)
+    if len(own) == 1:
+        return [own[0][0].plan(where, columns, **own[0][1])]
     plans = [store.plan(where, columns, **narrowed | {"minpartitions": None}) for store, narrowed in own]
-    fewest = stores[0].options.min_partitions or 0
+    fewest = own[0][0].options.min_partitions or 0
     if sum(len(plan.tasks) for plan in plans) < fewest:
         costs = [sum(task.cost for task in plan.tasks) for plan in plans]
         shares = [max(-(-fewest * cost // max(sum(costs), 1)), 1) for cost in costs]
@@ -77,6 +75,18 @@ def plan_stores(
             for (store, narrowed), share in zip(own, shares, strict=True)
         ]
     return plans
+
+
+def open_stores(paths: Sequence[str], options: Mapping[str, Any]) -> list[tuple[Store, dict[str, Any]]]:
+    """Stores, each with what it wants in place of the options that name topics; less those that have none of these topics.
+
+    Errors: OptionError for a topic that is in none of them.
+    """
+    stores = [open_store(path, **options) for path in paths]
+    if len(stores) == 1:
+        return [(stores[0], {})]
+    _check_topics(stores)
+    return [(store, narrowed) for store in stores if (narrowed := _topics_of(store)) is not None]
 
 
 def _named(selection: Selection) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from store_core.consumequeue import Entries
 from store_core.coverage import Coverage
 from store_core.decode import Context, columns
 from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
@@ -134,7 +135,7 @@ def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.Rec
 
 def _entry_slice(spec: Spec, piece: EntrySlice, files: Files) -> Iterator[pa.RecordBatch]:
     """A queue's messages by its entries. The first and the last of a batch are checked on their records: where they are not
-    this queue's, its messages are read.
+    this queue's, or where the entries between do not ascend, its messages are read.
     """
     queue = piece.queue
     walked = Coverage(0, spec.walked)
@@ -145,13 +146,9 @@ def _entry_slice(spec: Spec, piece: EntrySlice, files: Files) -> Iterator[pa.Rec
         count = len(entries)
         if not count:
             continue
-        ends = slice(None, None, max(count - 1, 1))
-        numbers = entries.queue_offset[ends]
-        for found in read_places(files, spec.log, entries.commit_log_offset[ends], entries.size[ends].astype(np.int64)):
-            if not isinstance(found, tuple) or _foreign(queue, found[0], numbers[found[1]]):
-                first = int(entries.queue_offset[0])
-                yield from _queue_slice(spec, QueueSlice(queue, first, piece.stop, 0), files)
-                return
+        if not _ends_stand(spec, queue, entries, files):
+            yield from _queue_slice(spec, QueueSlice(queue, int(entries.queue_offset[0]), piece.stop, 0), files)
+            return
         values = {
             "topic": pa.repeat(pa.scalar(queue.topic), count),
             "queueId": pa.repeat(pa.scalar(queue.queue_id, type=pa.int32()), count),
@@ -160,6 +157,19 @@ def _entry_slice(spec: Spec, piece: EntrySlice, files: Files) -> Iterator[pa.Rec
             "storeSize": pa.array(entries.size),
         }
         yield from passing_rows(spec, values, count)
+
+
+def _ends_stand(spec: Spec, queue: Any, entries: Entries, files: Files) -> bool:
+    """Whether the first and the last entry lead to this queue's messages, and those between ascend from one to the other."""
+    offsets = entries.commit_log_offset
+    if not (offsets[1:] > offsets[:-1]).all():
+        return False
+    ends = slice(None, None, max(len(offsets) - 1, 1))
+    numbers = entries.queue_offset[ends]
+    for found in read_places(files, spec.log, offsets[ends], entries.size[ends].astype(np.int64)):
+        if not isinstance(found, tuple) or _foreign(queue, found[0], numbers[found[1]]):
+            return False
+    return True
 
 
 def _foreign(queue: Any, found: Found, numbers: I64) -> str | None:

@@ -142,7 +142,7 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
 def check_topics(store: Store, selection: Selection) -> None:
     """An absent topic is an error, if the store can tell which topics there are."""
     named = selected_topics(selection)
-    absent = (named or frozenset()) - set(store.topics)
+    absent = named - set(store.topics) if named else None
     if not absent or not store.knows_topics:
         return
     for topic in sorted(absent):

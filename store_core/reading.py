@@ -30,6 +30,8 @@ __all__ = ["Found", "Gap", "last_segment_with_records", "read_places", "read_ran
 
 _CHUNK: Final = 4 << 20
 """Bytes read at once: small enough for the caches, large enough for batches of thousands of records."""
+_LEAST: Final = 64 << 10
+"""A buffer's size for short ranges: to make one costs as much as to read into it."""
 _MOST_RECORDS: Final = 1 << 14
 _SPARE: Final = 8
 _NEAR: Final = 8 << 10
@@ -85,7 +87,7 @@ def read_range(
         start = first - lead
     position = start - base
     owed = False  # whether a record of this range ends here, so that a gap here is the range's as well
-    buffer = bytearray(min(_CHUNK, segment.length) + _SPARE)
+    buffer = bytearray(min(_CHUNK, segment.length, max(stop - base - position, _LEAST)) + _SPARE)
     need = 0
     while position < stop - base or owed:
         peeking = position >= stop - base

@@ -24,6 +24,7 @@ import rmq_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 BRIDGE = os.environ.get("RMQ_SPARK_TEST_BRIDGE") != "0"
+CLUSTER = os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1"
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
@@ -34,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         folder = tmp_path_factory.mktemp("spark")
         settings = SMALL | {"spark.sql.warehouse.dir": str(folder / "warehouse")}
         master = "local[2]"
-        if os.environ.get("RMQ_SPARK_TEST_CLUSTER") == "1":
+        if CLUSTER:
             master = stack.enter_context(cluster(folder))
             settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.task.maxFailures": "1"}
         session = rmq_spark.session(master, bridge=BRIDGE, **settings)

@@ -47,6 +47,9 @@ final class Condition {
       }
       return column == null || values.contains(null) ? null : List.of(column, "in", values);
     }
+    if (filter.name().equals("OR") && parts.length == 2 && parts[0] instanceof Predicate a && parts[1] instanceof Predicate b) {
+      return either(of(a), of(b));
+    }
     if (!TURNED.containsKey(filter.name()) || parts.length != 2) {
       return null;
     }
@@ -55,6 +58,24 @@ final class Condition {
     Object value = value(parts[turned ? 0 : 1]);
     String op = turned ? TURNED.get(filter.name()) : filter.name();
     return column == null || value == null ? null : List.of(column, op.equals("<=>") ? "=" : op, value);
+  }
+
+  /** x = 1 OR x IN (2, 3) is x IN (1, 2, 3); null for any other OR. */
+  private static List<Object> either(List<Object> one, List<Object> other) {
+    if (one == null || other == null || !one.get(0).equals(other.get(0))) {
+      return null;
+    }
+    List<Object> values = new ArrayList<>();
+    for (List<Object> each : List.of(one, other)) {
+      if (each.get(1).equals("=")) {
+        values.add(each.get(2));
+      } else if (each.get(1).equals("in")) {
+        values.addAll((List<?>) each.get(2));
+      } else {
+        return null;
+      }
+    }
+    return List.of(one.get(0), "in", values);
   }
 
   private static String column(Expression part) {

@@ -49,7 +49,7 @@ public abstract class Format implements TableProvider, DataSourceRegister {
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return python().inferSchema(told(options, Map.of()));
+    return python().inferSchema(told(given(options), Map.of()));
   }
 
   @Override
@@ -59,7 +59,25 @@ public abstract class Format implements TableProvider, DataSourceRegister {
 
   @Override
   public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    return new StoreTable(this, schema, new CaseInsensitiveStringMap(properties));
+    return new StoreTable(this, schema, given(new CaseInsensitiveStringMap(properties)));
+  }
+
+  /**
+   * The options that a user gave. What the catalog knows of a table comes here as one map: its options, each of them twice (as
+   * NAME and as option.NAME, but for the path), and beside them its owner, its comment and other properties.
+   */
+  private CaseInsensitiveStringMap given(CaseInsensitiveStringMap all) {
+    if (!name.equalsIgnoreCase(all.get("provider")) || !all.containsKey("owner")) {
+      return all; // no catalog table
+    }
+    Map<String, String> options = new LinkedHashMap<>();
+    all.forEach(
+        (key, value) -> {
+          if (key.equals("path") || all.containsKey("option." + key)) {
+            options.put(key, value);
+          }
+        });
+    return new CaseInsensitiveStringMap(options);
   }
 
   /** Spark's support for the Python source, with nothing in it yet. */
