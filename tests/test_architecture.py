@@ -27,6 +27,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "optiontypes",
         "selection",
         "options",
+        "writeoptions",
         "predicates",
     ),
     "bytes": ("ragged", "codecs", "hashing", "properties", "framing", "decode", "innerbatch", "consumequeue", "indextable"),
