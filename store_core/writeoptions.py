@@ -52,9 +52,7 @@ WRITE_OPTIONS: Final = (
         "false",
         "Take messages of delay, timer, half, op and revive topics, which a broker delivers or checks back again.",
     ),
-    _option(
-        "configFrom", "text", None, "Copy the consumer, delay and subscription state of the store at this path."
-    ),
+    _option("configFrom", "text", None, "Copy the consumer, delay and subscription state of the store at this path."),
     _option("targetVersion", "version", None, "The oldest broker that must serve the store; else the newest is assumed."),
     _option(
         "indexTags",
@@ -210,9 +208,7 @@ def _check_together(options: WriteOptions) -> None:
     if options.renumber and not options.preserve:
         raise OptionError("option 'renumber' belongs to 'preserve'; without it, all queueOffsets are new anyway")
     if options.preserve and options.compression is not None:
-        raise OptionError(
-            "options 'preserve' and 'compression' exclude each other: preserved bodies stay as they are"
-        )
+        raise OptionError("options 'preserve' and 'compression' exclude each other: preserved bodies stay as they are")
     if options.compression in ("lz4", "zstd") and not options.typed_compression:
         raise OptionError(
             f"option 'compression' is {options.compression!r}, which RocketMQ has from 4.9.4 on, and 'targetVersion' is older; "
