@@ -22,6 +22,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "layout",
         "schema",
         "segments",
+        "described",
         "fastjson",
         "javaproperties",
         "optiontypes",
@@ -30,13 +31,15 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "writeoptions",
         "predicates",
     ),
-    "bytes": ("ragged", "codecs", "hashing", "properties", "framing", "decode", "innerbatch", "consumequeue", "indextable"),
+    "bytes": ("ragged", "codecs", "hashing", "properties", "framing", "decode", "innerbatch", "consumequeue", "indextable", "describe"),
+    "encoding": ("refusal", "topicrules", "bodies", "propertymerge", "incoming", "encode"),
     "files": ("files", "writefiles", "checkpoint", "config", "broker", "listing", "records", "reading", "queues", "indexfile"),
     "access": ("coverage", "lookup", "light", "onekey"),
     "plans": ("plan", "estimate", "rows", "tables", "execute", "planner", "tableplans"),
+    "building": ("queuebuild", "indexbuild", "rebuild"),
     "store": ("info", "store", "__init__"),
 }
-PURE_LAYERS = ("values", "bytes")
+PURE_LAYERS = ("values", "bytes", "encoding")
 SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "source", "session", "lookups")
 
 DISK_AND_CLOCK = {"glob", "io", "mmap", "os", "pathlib", "random", "shutil", "socket", "subprocess", "tempfile", "time"}
