@@ -19,12 +19,14 @@ from store_core.errors import (
 )
 from store_core.execute import read_task
 from store_core.plan import Plan, Spec, Task
+from store_core.rebuild import Rebuilt, rebuild
 from store_core.store import Store, open_store, schema_of
 
 __all__ = [
     "CorruptStoreError",
     "OptionError",
     "Plan",
+    "Rebuilt",
     "Spec",
     "Store",
     "StoreChangedError",
@@ -35,5 +37,6 @@ __all__ = [
     "UnsupportedStoreError",
     "open_store",
     "read_task",
+    "rebuild",
     "schema_of",
 ]

@@ -65,10 +65,10 @@ def key_hash(topic: str, key: str) -> int:
     return 0 if value == _MIN else abs(value)
 
 
-def key_hashes(topics: pa.StringArray, keys: pa.StringArray) -> npt.NDArray[np.int32]:
+def key_hashes(topics: pa.StringArray | pa.DictionaryArray, keys: pa.StringArray | pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """`key_hash` of each pair: int32[n]. A null counts as the empty string."""
     # hash(a + b) = hash(a) * 31**len(b) + hash(b): topics are few, and no joined strings are made
-    names = topics.dictionary_encode()
+    names = topics if isinstance(topics, pa.DictionaryArray) else topics.dictionary_encode()
     join: Any = pc.binary_join_element_wise
     prefixes = _hash(join(names.dictionary, "", KEY_SEPARATOR))[0]
     prefixes = np.append(prefixes, np.uint32(ord(KEY_SEPARATOR)))
@@ -86,6 +86,10 @@ def tags_code(tags: pa.StringArray) -> npt.NDArray[np.int64]:
 
 def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
     """(hash, UTF-16 units) of each value."""
+    if isinstance(array, pa.DictionaryArray):
+        words, units_of = _hash(array.dictionary)
+        which = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+        return np.append(words, np.uint32(0))[which], np.append(units_of, 0)[which]
     if array.null_count:
         array = array.fill_null("")
     count = len(array)
