@@ -150,8 +150,7 @@ class IndexContent:
         content.begin_phy_offset, content.end_phy_offset = opened.begin_phy_offset, opened.end_phy_offset
         content.hash_slot_count = opened.hash_slot_count
         content.index_count = max(opened.index_count, 1)
-        # a broker that was killed may have written slots of entries that it has not counted
-        content._newest = np.where((newest > 0) & (newest < content.index_count), newest, np.int32(0))
+        content._newest = newest
         return content
 
     @property
@@ -216,6 +215,7 @@ class IndexBuilder:
     """Writes the index files of a store in `root/index`; `add` takes records with their places, in log order.
 
     `slots`, `capacity`: maxHashSlotNum, maxIndexNum.
+    Errors: CorruptStoreError for a last file that can't be continued.
     """
 
     def __init__(self, files: Files, writes: Writes, root: str, slots: int, capacity: int) -> None:
@@ -282,6 +282,14 @@ class IndexBuilder:
             part = newest[first : first + _PIECE]
             data = self._files.read(opened.path, _HEAD + _SLOT * first, _SLOT * len(part))
             part[: len(data) // _SLOT] = np.frombuffer(data, ">i4", count=len(data) // _SLOT)
+        if len(wrong := np.flatnonzero((newest < 0) | (newest >= max(opened.index_count, 1)))):
+            # left by a broker that was killed: what the slot led to before is lost
+            raise CorruptStoreError(
+                f"the index can't be continued: slot {wrong[0]} leads to entry {newest[wrong[0]]}; expected 0 to {opened.entries}",
+                path=opened.path,
+                offset=_HEAD + _SLOT * int(wrong[0]),
+                hint=_REBUILD,
+            )
         self._path = opened.path
         self._content = IndexContent.of(opened, newest)
 
