@@ -40,6 +40,9 @@ _HINTS: Final = {
 class HeldLock(Protocol):
     """A lock that is held until `release`."""
 
+    def rewrite(self, data: Buffer) -> None:
+        """Makes `data` the content of the locked file, and syncs it: to open the file again here would end the lock."""
+
     def release(self) -> None:
         """Gives the lock back; a second call does nothing."""
 
@@ -73,13 +76,16 @@ class Writes(Protocol):
         """Removes a file; nothing where there is none."""
 
     def remove_folder(self, path: str) -> None:
-        """Removes a folder and all in it; nothing where there is none."""
+        """Removes a folder and all in it, or a file; nothing where there is none."""
 
     def fsync_file(self, path: str) -> None:
         """Waits until a file's bytes and length are on the disk."""
 
     def fsync_folder(self, path: str) -> None:
         """Waits until the names in a folder are on the disk."""
+
+    def last_change(self, path: str) -> float:
+        """When anything in a folder was last written to, in seconds since 1970."""
 
     def lock(self, path: str) -> HeldLock | None:
         """Takes the lock that a broker takes on its file `lock` (made if missing); None where another process holds it."""
@@ -167,8 +173,11 @@ class LocalWrites:
 
     def remove_folder(self, path: str) -> None:
         self._forget(path)
-        with _clear("remove the folder", path), suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        with _clear("remove", path), suppress(FileNotFoundError):
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
 
     def fsync_file(self, path: str) -> None:
         with _clear("sync", path), self._descriptor(path) as fd:
@@ -182,6 +191,16 @@ class LocalWrites:
             finally:
                 os.close(fd)
 
+    def last_change(self, path: str) -> float:
+        latest = 0.0
+        with _clear("look at", path), suppress(FileNotFoundError):
+            latest = os.stat(path).st_mtime
+            for folder, _, names in os.walk(path):
+                for name in ("", *names):
+                    with suppress(FileNotFoundError):
+                        latest = max(latest, os.stat(os.path.join(folder, name)).st_mtime)
+        return latest
+
     def lock(self, path: str) -> HeldLock | None:
         with _clear("lock", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -192,7 +211,7 @@ class LocalWrites:
                 if e.errno in (errno.EACCES, errno.EAGAIN):
                     return None
                 raise
-        return _Held(fd)
+        return _Held(fd, path)
 
     @contextmanager
     def _descriptor(self, path: str) -> Iterator[int]:
@@ -241,8 +260,15 @@ class _Descriptor:
 class _Held:
     """The lock ends when any descriptor of the file is closed in this process, so nobody else opens it."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, path: str) -> None:
         self._fd = fd
+        self._path = path
+
+    def rewrite(self, data: Buffer) -> None:
+        with _clear("write", self._path):
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, data, 0)
+            os.fsync(self._fd)
 
     def release(self) -> None:
         if self._fd >= 0:

@@ -22,6 +22,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "layout",
         "schema",
         "segments",
+        "steps",
         "described",
         "fastjson",
         "javaproperties",
@@ -43,11 +44,25 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "indextable",
         "describe",
     ),
-    "encoding": ("refusal", "topicrules", "bodies", "propertymerge", "incoming", "encode"),
-    "files": ("files", "writefiles", "checkpoint", "config", "broker", "listing", "records", "reading", "queues", "indexfile"),
+    "encoding": ("refusal", "topicrules", "bodies", "propertymerge", "incoming", "encode", "placing", "patching"),
+    "files": (
+        "files",
+        "writefiles",
+        "journal",
+        "checkpoint",
+        "config",
+        "configwrite",
+        "broker",
+        "listing",
+        "records",
+        "reading",
+        "queues",
+        "indexfile",
+    ),
     "access": ("coverage", "lookup", "light", "onekey"),
     "plans": ("plan", "estimate", "rows", "tables", "execute", "planner", "tableplans"),
     "building": ("queuebuild", "indexbuild", "rebuild"),
+    "writing": ("locks", "recovery", "staging", "existing", "logwrite", "commit", "publish", "writing"),
     "store": ("info", "store", "__init__"),
 }
 PURE_LAYERS = ("values", "bytes", "encoding")
@@ -56,7 +71,16 @@ SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "source", "s
 DISK_AND_CLOCK = {"glob", "io", "mmap", "os", "pathlib", "random", "shutil", "socket", "subprocess", "tempfile", "time"}
 PATHS_ONLY = {"segments", "optiontypes"}
 """Pure modules that import os for what paths are: os.path.join and dirname, os.PathLike."""
-OS_WITHOUT_DISK = {"PathLike", "fspath", "path.abspath", "path.basename", "path.dirname", "path.join"}
+OS_WITHOUT_DISK = {
+    "PathLike",
+    "fspath",
+    "path.abspath",
+    "path.basename",
+    "path.dirname",
+    "path.join",
+    "path.relpath",
+    "path.split",
+}
 INSIDE_FUNCTIONS = {("plan", "execute")}
 """Imports that wait until a function runs: `Plan.read` is a convenience that reaches up."""
 
