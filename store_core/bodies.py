@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from store_core.codecs import compress, compression_name
 from store_core.layout import COMPRESSED_FLAG, COMPRESSION_MASK, COMPRESSION_SHIFT, CRC_MASK
+from store_core.ragged import offsets_of
 from store_core.refusal import Rows
 from store_core.writeoptions import WriteOptions
 
@@ -53,14 +54,6 @@ def body_crcs(bodies: pa.BinaryArray) -> I64:
     else:
         found = list(map(crc, bodies.to_numpy(zero_copy_only=False).tolist()))
     return np.array(found, dtype=np.int64) & CRC_MASK
-
-
-def offsets_of(values: Any) -> I64:
-    """Where each value of a string or binary array begins in its data buffer, and where the last one ends: int64[n + 1]."""
-    if not len(values):
-        return np.zeros(1, dtype=np.int64)
-    found = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
-    return found.astype(np.int64)
 
 
 def is_compressed(body: bytes, name: str) -> bool:

@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.bodies import body_crcs, offsets_of
+from store_core.bodies import body_crcs
 from store_core.describe import describe
 from store_core.described import Described
 from store_core.incoming import normalise
 from store_core.layout import HOST_V6_GROWTH, MAGIC_V1, MAGIC_V2, RECORD_HEAD_SIZE, RECORD_HEADS, V6_BORN_FLAG, V6_STORE_FLAG
+from store_core.ragged import offsets_of
 from store_core.refusal import Rows
 from store_core.topicrules import V1_TOPIC_LENGTH
 from store_core.writeoptions import WriteOptions
@@ -127,17 +128,21 @@ def _heads(head: dict[str, npt.NDArray[Any]], rows: pa.RecordBatch, v6: npt.NDAr
         where = np.flatnonzero(v6 == bits)
         if not len(where):
             continue
-        whole = len(where) == len(rows)
-        heads = np.zeros(len(where), dtype=dtype)
-        for name, values in head.items():
-            heads[name] = values if whole else values[where]
+        own = {name: values if len(where) == len(rows) else values[where] for name, values in head.items()}
         for name in ("bornHost", "storeHost"):
             column = rows.column(name)
-            indices = np.asarray(column.indices)
             kind = dtype[name]
             # a host of the other family stands in no row of these
             hosts = [host if len(host) == kind.itemsize else bytes(kind.itemsize) for host in column.dictionary.to_pylist()]
-            heads[name] = np.frombuffer(b"".join(hosts), dtype=kind)[indices if whole else indices[where]]
+            own[name] = np.frombuffer(b"".join(hosts), dtype=f"V{kind.itemsize}")[np.asarray(column.indices)[where]]
+        # most fields of a batch have one value: these are copied as a whole
+        common = np.zeros(1, dtype=dtype)
+        varying = [name for name, values in own.items() if not bool((values == values[0]).all())]
+        for name, values in own.items():
+            common[name] = values[:1].view(dtype[name]) if values.dtype.kind == "V" else values[0]
+        heads = np.repeat(common.view(f"V{dtype.itemsize}"), len(where)).view(dtype)
+        for name in varying:
+            heads[name] = own[name].view(dtype[name]) if own[name].dtype.kind == "V" else own[name]
         pieces.append(_binary(heads.view(f"V{dtype.itemsize}")))
         places.append(where)
     if len(pieces) == 1:

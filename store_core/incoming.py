@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.bodies import offsets_of, stored_bodies
+from store_core.bodies import stored_bodies
 from store_core.errors import OptionError, nearest
 from store_core.layout import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, V6_BORN_FLAG, V6_STORE_FLAG
 from store_core.optiontypes import host_bytes
 from store_core.propertymerge import merge_properties
+from store_core.ragged import offsets_of
 from store_core.refusal import Rows, true
 from store_core.schema import EXTRA_COLUMNS, MESSAGES, TIMESTAMP
 from store_core.topicrules import check_topics
@@ -317,7 +318,7 @@ def _queue_ids(
     rank = np.empty(len(codes), dtype=np.int64)
     rank[order] = np.arange(len(codes)) - np.repeat(np.cumsum(counts) - counts, counts)
     start = np.array([first_queue + seen.get(name, 0) for name in names], dtype=np.int64)
-    size = np.array([queue_nums.get(name, options.default_topic_queue_nums) for name in names], dtype=np.int64)
+    size = np.array([max(1, queue_nums.get(name, options.default_topic_queue_nums)) for name in names], dtype=np.int64)
     spread = (rank + start[codes]) % size[codes] if len(codes) else rank
     open_ = true(given.is_null())
     return np.where(open_, spread, np.asarray(given.fill_null(0))).astype(np.int32)

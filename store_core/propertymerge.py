@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core.bodies import offsets_of
 from store_core.layout import CRC_PROPERTY, CRC_PROPERTY_SIZE, SEPARATOR_NAME, SEPARATOR_PAIR
 from store_core.properties import Pairs, Uniform, split
+from store_core.ragged import offsets_of
 from store_core.refusal import Rows, true
 from store_core.writeoptions import WriteOptions
 
@@ -37,7 +37,10 @@ _PLACES: Final = ("INNER_MULTI_QUEUE_OFFSET", "INNER_BASE")
 """Properties that hold queueOffsets which the store's own queues are built by."""
 _PATTERN: Final = f"[{_NAME}{_PAIR}]"
 
+_WITHOUT: Final = "without the characters 0x01 and 0x02, which separate properties"
+
 Bool = npt.NDArray[np.bool_]
+I64 = npt.NDArray[np.int64]
 _join: Final[Any] = pc.binary_join_element_wise
 
 
@@ -60,9 +63,10 @@ def merge_properties(given: dict[str, Any], count: int, options: WriteOptions, r
     stored, mapped = _unless_null(given.get("propertiesString")), _unless_null(given.get("properties"))
     from_string = np.zeros(count, dtype=bool) if stored is None else true(stored.is_valid())
     crc = np.full(count, options.enabled_append_prop_crc)
-    built = None
+    built = maps = None
     if mapped is not None and not from_string.all():
-        built, had_crc = _of_maps(mapped, from_string, rows)
+        maps = _Maps.of(mapped, from_string, rows)
+        built, had_crc = maps.strings()
         crc |= had_crc
     if stored is None:
         base = built
@@ -70,25 +74,27 @@ def merge_properties(given: dict[str, Any], count: int, options: WriteOptions, r
         base = stored.fill_null("") if stored.null_count else stored
     else:
         base = pc.if_else(pa.array(from_string), stored, built)
-    found = None if base is None else _split(base)
+    found = maps if stored is None else _split(base)
     if stored is not None and mapped is not None:
         _check_map(stored, mapped, from_string, rows)
     if stored is not None:
         _check_crc(stored, rows, options)
     if found is not None and (not options.preserve or options.renumber):
         _check_places(found, options, rows)
-    origin = "propertiesString" if mapped is None else "properties"
-    values, pieces = {}, []
+    values: dict[str, Any] = {}
+    pieces: list[Any] = []
     for column, name in _COLUMNS.items():
         said = _filled(given.get(column))
         has = None if found is None else found.values(name)
-        values[column], piece = _of_column(column, name, said, has, from_string, origin, rows, count)
+        values[column], piece = _of_column(column, name, said, has, from_string, rows, count)
         if piece is not None:
-            pieces.append(_join(f"{name}{_NAME}", piece, _PAIR, ""))
-    if base is None:
-        base = pa.repeat(pa.scalar(""), count) if not pieces else pieces.pop(0).fill_null("")
+            pair = (f"{name}{_NAME}", piece, _PAIR)
+            pieces += [_join(*pair, "")] if piece.null_count else pair
     if pieces:
-        base = _join(base, *pieces, "", options=pc.JoinOptions(null_handling="skip"))
+        # a first piece that is never null: Arrow gives no value at all for a row of which all is skipped
+        base = _join("" if base is None else base, *pieces, "", options=pc.JoinOptions(null_handling="skip"))
+    elif base is None:
+        base = pa.repeat(pa.scalar(""), count)
     if not options.last_separator and not from_string.all():
         base = pc.if_else(pa.array(from_string), base, pc.utf8_rtrim(base, characters=_PAIR))
     if crc.any():
@@ -103,9 +109,7 @@ def merge_properties(given: dict[str, Any], count: int, options: WriteOptions, r
     return Merged(base, values["keys"], values["tags"], values["uniqKey"])
 
 
-def _of_column(
-    column: str, name: str, said: Any, has: Any, from_string: Bool, origin: str, rows: Rows, count: int
-) -> tuple[Any, Any]:
+def _of_column(column: str, name: str, said: Any, has: Any, from_string: Bool, rows: Rows, count: int) -> tuple[Any, Any]:
     """(the property's value in each row, what of the column has to be added to the string or None)."""
     if said is None:
         return (pa.nulls(count, pa.string()) if has is None else has), None
@@ -117,13 +121,10 @@ def _of_column(
     differs = true(pc.not_equal(said, has)) | (true(said.is_valid()) & true(has.is_null()) & from_string)
     if differs.any():
         row = int(np.argmax(differs))
-        raise rows.refuse(
-            row,
-            column,
-            said[row].as_py(),
-            f"{has[row].as_py()!r}, which is {name} in the column {origin!r}",
-            "Change both or drop one",
-        )
+        origin = "propertiesString" if from_string[row] else "properties"
+        other = has[row].as_py()
+        expected = f"null, as there is no {name}" if other is None else f"{other!r}, which is {name}"
+        raise rows.refuse(row, column, said[row].as_py(), f"{expected} in the column {origin!r}", "Change both or drop one")
     _check_reserved(said, column, rows)
     missing = true(said.is_valid()) & true(has.is_null())
     if not missing.any():
@@ -134,73 +135,98 @@ def _of_column(
 # --- the map -------------------------------------------------------------------------------------------------------------
 
 
-def _of_maps(mapped: Any, left_out: Bool, rows: Rows) -> tuple[pa.StringArray, Bool]:
-    """(the properties strings of the maps, which of them had a CRC property). Rows that are `left_out` give an empty one."""
-    count = len(mapped)
-    if mapped.null_count or mapped.offset or left_out.any():
-        # a null map may hide entries: taken anew, it has none
-        mapped = mapped.take(pa.array(np.arange(count), mask=left_out))
-    first = _map_offsets(mapped)
-    names, items = mapped.keys, mapped.items
-    start, end = int(first[0]), int(first[-1])
-    names, items, first = names.slice(start, end - start), items.slice(start, end - start), first - start
-    had_crc = np.zeros(count, dtype=bool)
-    row_of = None
-    # RocketMQ leaves out a property that is null; the CRC is made anew
-    keep = true(items.is_valid()) if items.null_count else np.ones(len(items), dtype=bool)
-    crc = _equal(names, _CRC_NAME)
-    if crc.any():
-        row_of = np.repeat(np.arange(count), np.diff(first))
-        had_crc[row_of[crc]] = True
-        keep &= ~crc
-    if not keep.all():
-        names, items = names.filter(pa.array(keep)), items.filter(pa.array(keep))
-        first = np.concatenate([[0], np.cumsum(keep)])[first]
-    _check_pairs(names, items, first, rows)
-    pairs = _join(names, _NAME, items, _PAIR, "")
-    if not len(pairs):
-        return pa.repeat(pa.scalar(""), count), had_crc
-    ends = offsets_of(pairs)[first].astype(np.int32)
-    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pairs.buffers()[2]]), had_crc
+@dataclass(frozen=True, slots=True)
+class _Maps:
+    """The pairs of map arrays: `codes` says of each which of the dictionary `names` it has, `row` in which row it stands.
 
+    `each`: how many pairs every row has, if all have the same names in the same order; else 0.
+    """
 
-def _map_offsets(mapped: Any) -> npt.NDArray[np.int64]:
-    if not len(mapped):
-        return np.zeros(1, dtype=np.int64)
-    return np.frombuffer(mapped.buffers()[1], dtype=np.int32)[mapped.offset : mapped.offset + len(mapped) + 1].astype(np.int64)
+    count: int
+    names: list[str]
+    codes: I64
+    items: Any
+    first: I64
+    each: int
 
+    @classmethod
+    def of(cls, mapped: Any, left_out: Bool, rows: Rows) -> _Maps:
+        """The pairs of the rows that are not `left_out`. RocketMQ leaves out a property that is null.
 
-def _check_pairs(names: Any, items: Any, first: npt.NDArray[np.int64], rows: Rows) -> None:
-    def refuse(pair: int, expected: str) -> None:
-        row = int(np.searchsorted(first, pair, side="right")) - 1
-        raise rows.refuse(row, "properties", {names[pair].as_py(): items[pair].as_py()}, expected)
+        Errors: OptionError for an empty name or value, a separator in one, or a name that stands twice in a row.
+        """
+        count = len(mapped)
+        if mapped.null_count or mapped.offset or left_out.any():
+            # a null map may hide entries: taken anew, it has none
+            mapped = mapped.take(pa.array(np.arange(count), mask=left_out))
+        first = np.frombuffer(mapped.buffers()[1], dtype=np.int32)[: count + 1].astype(np.int64)
+        names, items = mapped.keys[: first[-1]], mapped.items[: first[-1]]
+        if items.null_count:
+            keep = true(items.is_valid())
+            names, items = names.filter(pa.array(keep)), items.filter(pa.array(keep))
+            first = np.concatenate([[0], np.cumsum(keep)])[first]
+        coded = names.dictionary_encode()
+        codes = np.asarray(coded.indices, dtype=np.int64)
+        each = int(first[1])
+        same = bool((np.diff(first) == each).all()) and bool((codes.reshape(-1, each or 1) == codes[:each]).all())
+        found = cls(count, coded.dictionary.to_pylist(), codes, items, first, each if same else 0)
+        found._check(rows)
+        return found
 
-    for part, what in ((names, "name"), (items, "value")):
-        if (empty := np.flatnonzero(np.diff(offsets_of(part)) == 0)).size:
-            refuse(int(empty[0]), f"a {what} that is not empty: RocketMQ drops such properties")
-        if (at := _reserved(part)) is not None:
-            refuse(at, f"a {what} without the characters 0x01 and 0x02, which separate properties")
-    if (at := _repeated(names, first)) is not None:
-        refuse(at, f"the name {names[at].as_py()!r} once in a map")
+    def _check(self, rows: Rows) -> None:
+        def refuse(pair: int, expected: str) -> None:
+            row = int(self.row_of(np.array([pair]))[0])
+            raise rows.refuse(row, "properties", {self.names[self.codes[pair]]: self.items[pair].as_py()}, expected)
 
+        for code, name in enumerate(self.names):
+            if not name or _NAME in name or _PAIR in name:
+                refuse(int(np.argmax(self.codes == code)), f"a name that is not empty, {_WITHOUT}")
+        if (empty := np.flatnonzero(np.diff(offsets_of(self.items)) == 0)).size:
+            refuse(int(empty[0]), "a value that is not empty: RocketMQ drops such properties")
+        if (at := _reserved(self.items)) is not None:
+            refuse(at, f"a value {_WITHOUT}")
+        # where all rows have one shape, the first speaks for all
+        codes = self.codes[: self.each] if self.each else self.codes
+        row = np.zeros(len(codes), dtype=np.int64) if self.each else self.row_of(np.arange(len(codes)))
+        _, kept = np.unique(row * len(self.names) + codes, return_index=True)
+        if len(kept) < len(codes):
+            again = np.ones(len(codes), dtype=bool)
+            again[kept] = False
+            refuse(int(np.argmax(again)), "a name once in a map")
 
-def _repeated(names: Any, first: npt.NDArray[np.int64]) -> int | None:
-    """The first pair whose name stands in its row before."""
-    count = np.diff(first)
-    if not len(names):
-        return None
-    codes = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
-    each = int(count[0])
-    if each and (count == each).all() and bool((codes.reshape(-1, each) == codes[:each]).all()):
-        # one shape: the first row speaks for all
-        codes, count = codes[:each], count[:1]
-    row = np.repeat(np.arange(len(count)), count)
-    _, seen = np.unique(row * (int(codes.max()) + 1) + codes, return_index=True)
-    if len(seen) == len(codes):
-        return None
-    again = np.ones(len(codes), dtype=bool)
-    again[seen] = False
-    return int(np.argmax(again))
+    def row_of(self, pairs: I64) -> I64:
+        """The row in which each of these pairs stands."""
+        found: I64 = np.searchsorted(self.first, pairs, side="right") - 1
+        return found
+
+    def values(self, name: str) -> pa.StringArray:
+        """The values of one property, null where a row has it not."""
+        if name not in self.names:
+            return pa.nulls(self.count, pa.string())
+        code = self.names.index(name)
+        if self.each:
+            at = int(np.argmax(self.codes[: self.each] == code))
+            return self.items.take(pa.array(np.arange(at, len(self.codes), self.each)))
+        pairs = np.flatnonzero(self.codes == code)
+        place = np.full(self.count, -1, dtype=np.int64)
+        place[self.row_of(pairs)] = pairs
+        return self.items.take(pa.array(place, mask=place < 0))
+
+    def strings(self) -> tuple[pa.StringArray, Bool]:
+        """(the properties strings, which of them had a CRC property). That is left out: it is made anew."""
+        had_crc = np.zeros(self.count, dtype=bool)
+        codes, items, first = self.codes, self.items, self.first
+        if _CRC_NAME in self.names:
+            crc = codes == self.names.index(_CRC_NAME)
+            had_crc[self.row_of(np.flatnonzero(crc))] = True
+            codes, items = codes[~crc], items.filter(pa.array(~crc))
+            first = np.concatenate([[0], np.cumsum(~crc)])[first]
+        if not len(codes):
+            return pa.repeat(pa.scalar(""), self.count), had_crc
+        names = pa.array([name + _NAME for name in self.names]).take(pa.array(codes))
+        pairs = _join(names, items, _PAIR, "")
+        ends = offsets_of(pairs)[first].astype(np.int32)
+        return pa.Array.from_buffers(pa.string(), self.count, [None, pa.py_buffer(ends), pairs.buffers()[2]]), had_crc
 
 
 # --- the string ----------------------------------------------------------------------------------------------------------
@@ -269,7 +295,7 @@ def _with_crc(base: Any, wanted: Bool) -> Any:
     return _join(base, pa.array(["", _CRC_BLOCK, _PAIR + _CRC_BLOCK]).take(pa.array(tails)), "")
 
 
-def _check_places(found: Pairs | Uniform, options: WriteOptions, rows: Rows) -> None:
+def _check_places(found: Pairs | Uniform | _Maps, options: WriteOptions, rows: Rows) -> None:
     for name in _PLACES:
         values = found.values(name)
         if values.null_count < len(values):
@@ -302,7 +328,7 @@ def _filled(values: Any) -> Any:
 def _check_reserved(values: Any, column: str, rows: Rows) -> None:
     if (row := _reserved(values)) is not None:
         value = values[row].as_py()
-        raise rows.refuse(row, column, value, "text without the characters 0x01 and 0x02, which separate properties")
+        raise rows.refuse(row, column, value, f"text {_WITHOUT}")
 
 
 def _reserved(values: Any) -> int | None:
@@ -313,9 +339,3 @@ def _reserved(values: Any) -> int | None:
         return None
     hit = true(pc.match_substring_regex(values, pattern=_PATTERN))
     return int(np.argmax(hit)) if hit.any() else None
-
-
-def _equal(values: Any, text: str) -> Bool:
-    if len(values) == 0:
-        return np.zeros(0, dtype=bool)
-    return true(pc.equal(values, text))
