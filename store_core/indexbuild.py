@@ -53,7 +53,8 @@ _HELD: Final = 4 << 20
 _SAMPLE: Final = 500
 """Entries that are looked at for those of tags."""
 _FOREVER: Final = (1 << 63) - 1
-_REBUILD: Final = "Rebuild the index, or give the broker's sizes with the options maxHashSlotNum and maxIndexNum"
+_SIZES: Final = "Give the broker's sizes with the options maxHashSlotNum and maxIndexNum"
+_REBUILD: Final = "Rebuild the index"
 
 I32 = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.integer[Any]]
@@ -76,7 +77,7 @@ def found_index_sizes(
             return DEFAULT_INDEX_SIZES
     if reasons:
         path, reason = reasons[0]
-        raise CorruptStoreError(f"the sizes of the index can't be told: {reason}", path=path, hint=_REBUILD)
+        raise CorruptStoreError(f"the sizes of the index can't be told: {reason}", path=path, hint=_SIZES)
     return None
 
 
@@ -255,7 +256,7 @@ class IndexBuilder:
                 f"its last entry is of the record at commitLogOffset {self._content.end_phy_offset}, "
                 f"which does not stand before the one at {first} that is added",
                 path=self._path,
-                hint="Rebuild the index",
+                hint=_REBUILD,
             )
         row = np.repeat(np.arange(len(records)), records["keyCount"])
         offsets, times = records["commitLogOffset"][row], records["storeTimestamp"][row]
@@ -285,7 +286,8 @@ class IndexBuilder:
         if len(wrong := np.flatnonzero((newest < 0) | (newest >= max(opened.index_count, 1)))):
             # left by a broker that was killed: what the slot led to before is lost
             raise CorruptStoreError(
-                f"the index can't be continued: slot {wrong[0]} leads to entry {newest[wrong[0]]}; expected 0 to {opened.entries}",
+                f"the index can't be continued: slot {wrong[0]} leads to entry {newest[wrong[0]]}; "
+                f"expected 0 to {opened.entries}",
                 path=opened.path,
                 offset=_HEAD + _SLOT * int(wrong[0]),
                 hint=_REBUILD,

@@ -22,19 +22,20 @@ from store_core.described import Described
 from store_core.errors import (
     CorruptStoreError,
     OptionError,
-    StoreLockedError,
     StoreNotFoundError,
     StoreWarning,
     UnsupportedStoreError,
     nearest,
 )
-from store_core.files import Files, LocalFiles, local_path
+from store_core.files import Files, LocalFiles, local_name, local_path
 from store_core.indexbuild import DEFAULT_INDEX_SIZES, IndexBuilder, found_index_sizes, found_index_tags
 from store_core.listing import Listing, list_store
+from store_core.locks import hold
 from store_core.options import OPTIONS, Option, ReadOptions
 from store_core.queuebuild import DEFAULT_QUEUE_FILE_SIZE, QueueBuilder, found_queue_file_size
 from store_core.queues import Queue, list_queues, read_entries, rocksdb_queue
 from store_core.reading import Found, Gap, last_segment_with_records, read_range
+from store_core.recovery import recover_append, recover_swap
 from store_core.writefiles import LocalWrites, Writes
 from store_core.writeoptions import WRITE_OPTIONS
 
@@ -88,13 +89,12 @@ def rebuild(path: str | os.PathLike[str], what: Iterable[str] = WHAT, **options:
         raise OptionError(f"rebuild can't build {unknown[0]!r}; expected {' or '.join(WHAT)}, or both")
     given = _parse(options)
     files, writes = LocalFiles(), LocalWrites()
+    recover_swap(files, writes, local_name(path))
     root = local_path(path)
     if list_store(files, root, _read_options(given)).root is None:
         raise StoreNotFoundError(f"{root} is a commitlog alone. Give the store's root, the folder with commitlog in it")
-    held = writes.lock(posixpath.join(root, "lock"))
-    if held is None:
-        raise StoreLockedError(f"{root}: a broker or another writer has the store (its file 'lock' is locked). Stop it first")
-    try:
+    with hold(writes, root) as lock:
+        recover_append(files, writes, root, lock)
         undo_rebuild(files, writes, root)
         # listed again: nobody else changes it from here on
         rebuilding = _Rebuilding(files, writes, list_store(files, root, _read_options(given)), asked, given)
@@ -103,10 +103,8 @@ def rebuild(path: str | os.PathLike[str], what: Iterable[str] = WHAT, **options:
             rebuilding.publish()
         finally:
             undo_rebuild(files, writes, root)
-    finally:
-        held.release()
-        writes.close()
-        files.close()
+            writes.close()
+            files.close()
     if abort_exists(LocalFiles(), root):
         warnings.warn(
             f"{root}: `abort` is there, so a broker that starts on the store runs its recovery. That may delete the last index "

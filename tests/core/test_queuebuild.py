@@ -1,4 +1,4 @@
-"""Queue files out of described records: against a plain putMessagePositionInfo, in pieces, continued, and where numbers jump."""
+"""Queue files out of described records: against a plain putMessagePositionInfo, in pieces, continued, and with odd numbers."""
 
 from __future__ import annotations
 
