@@ -141,8 +141,8 @@ class Placer:
             before = max(self.last_timestamp, int(times[:i].max()) if i else 0)
             raise OptionError(
                 f"{_of(described, i)}: storeTimestamp {int(times[i])} ms is {before - int(times[i])} ms before the one of the "
-                "message in front of it, and a broker expects them to ascend along the log. Sort the rows by storeTimestamp, "
-                "or set allowUnorderedTimes=true"
+                "message in front of it, and a broker expects them to ascend along the log. Sort the rows by commitLogOffset "
+                "or storeTimestamp, or set allowUnorderedTimes=true"
             )
         if len(late):
             raised = highest[late] - times[late]

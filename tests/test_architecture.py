@@ -66,7 +66,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "store": ("info", "store", "__init__"),
 }
 PURE_LAYERS = ("values", "bytes", "encoding")
-SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "source", "session", "lookups")
+SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "writer", "source", "session", "lookups")
 
 DISK_AND_CLOCK = {"glob", "io", "mmap", "os", "pathlib", "random", "shutil", "socket", "subprocess", "tempfile", "time"}
 PATHS_ONLY = {"segments", "optiontypes"}
