@@ -252,17 +252,24 @@ def _index_hashes(source: _Source, tags: pa.DictionaryArray | None, indexed: Boo
         prefixed = join(TAG_PREFIX, tags.dictionary, "")
         rows, some = _some(tags, indexed)
         kinds.append((rows, pa.DictionaryArray.from_arrays(some.indices, prefixed)))
+    each = np.arange(len(records))
+    whole = [np.array_equal(rows, each) for rows, _ in kinds]
+    hashes = [
+        key_hashes(source.topic if all_rows else source.topic.take(pa.array(rows)), keys)
+        for all_rows, (rows, keys) in zip(whole, kinds, strict=True)
+    ]
+    if all(whole):  # one of each kind in every message, as one producer's often have
+        records["keyCount"] = len(kinds)
+        return np.stack(hashes, axis=1).reshape(-1)
     counts = [np.bincount(rows, minlength=len(records)) for rows, _ in kinds]
     every = np.sum(counts, axis=0)
     records["keyCount"] = every
     first = np.cumsum(every) - every
     out = np.empty(int(every.sum()), dtype=np.int32)
-    each = np.arange(len(records))
-    for (rows, keys), count in zip(kinds, counts, strict=True):
+    for (rows, _), found, count in zip(kinds, hashes, counts, strict=True):
         # an entry's place: its message's first, and how many of this kind its message has before it
         before = np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
-        topic = source.topic if np.array_equal(rows, each) else source.topic.take(pa.array(rows))
-        out[first[rows] + before] = key_hashes(topic, keys)
+        out[first[rows] + before] = found
         first += count
     return out
 

@@ -11,6 +11,7 @@ import os
 import posixpath
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ WHAT: Final = ("consumequeue", "index")
 REBUILD_FOLDER: Final = ".rmq-rebuild"
 _OLD: Final = "old-"
 _DONE: Final = "-done"
+_SYNCS: Final = 8
 _LENIENT: Final = "mode=PERMISSIVE goes on as a broker's recovery does, and leaves out what is no record"
 _TAKEN: Final = ("mode", "storePathCommitLog", "readOnlyCommitLogStorePaths")
 _SIZES: Final = ("mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum", "indexTags")
@@ -321,13 +323,17 @@ class _Rebuilding:
     # --- publishing
 
     def _sync(self, made: Iterable[str]) -> None:
-        folders = set()
-        for path in made:
-            self.writes.fsync_file(path)
-            while (path := posixpath.dirname(path)) not in folders and path != self.root:
+        paths = list(made)
+        folders = {self.scratch, *(posixpath.join(self.scratch, kind) for kind in self.asked)}
+        for path in paths:
+            while (path := posixpath.dirname(path)) not in folders:
                 folders.add(path)
-        for folder in sorted(folders, key=len, reverse=True):
-            self.writes.fsync_folder(folder)
+        # a file system waits for many at once about as long as for one
+        with ThreadPoolExecutor(_SYNCS) as pool:
+            for _ in pool.map(self.writes.fsync_file, paths):
+                pass
+            for _ in pool.map(self.writes.fsync_folder, folders):
+                pass
         self.writes.fsync_folder(self.root)
 
     def publish(self) -> None:
