@@ -16,7 +16,7 @@ from store_core.files import Files, swap_file, swap_folder
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, in_force, read_journal
 from store_core.locks import hold
 from store_core.steps import reached
-from store_core.writefiles import HeldLock, Writes
+from store_core.writefiles import HeldLock, Writes, unfinished
 
 __all__ = ["LOCK_CONTENT", "STAGING", "finish", "recover_append", "recover_swap", "sweep", "undo"]
 
@@ -28,6 +28,8 @@ _ABANDONED: Final = 24 * 3600
 
 def recover_append(files: Files, writes: Writes, root: str, lock: HeldLock) -> None:
     """Finishes or undoes an append that was cut off. The store's lock is held."""
+    for path in (os.path.join(root, JOURNAL), swap_file(root)):  # nobody else is writing these
+        writes.remove(unfinished(path))
     journal = read_journal(files, root)
     if journal is None:
         return

@@ -18,7 +18,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from store_core.errors import WriteError
 
-__all__ = ["Buffer", "HeldLock", "LocalWrites", "Writes"]
+__all__ = ["Buffer", "HeldLock", "LocalWrites", "Writes", "unfinished"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -94,6 +94,12 @@ class Writes(Protocol):
         """Gives open descriptors back; the object can still be used."""
 
 
+def unfinished(path: str) -> str:
+    """What `replace` writes first: it is left where the process ends before the rename."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".{name.lstrip('.')}.rmq-tmp")
+
+
 class LocalWrites:
     """`Writes` on a local file system, with some file descriptors kept open."""
 
@@ -135,8 +141,7 @@ class LocalWrites:
             os.ftruncate(fd, size)
 
     def replace(self, path: str, data: Buffer) -> None:
-        folder, name = os.path.split(path)
-        fresh = os.path.join(folder, f".{name}.rmq-tmp")
+        fresh = unfinished(path)
         with _clear("write", path):
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
@@ -147,7 +152,7 @@ class LocalWrites:
             finally:
                 os.close(fd)
         self.rename(fresh, path)
-        self.fsync_folder(folder)
+        self.fsync_folder(os.path.dirname(path))
 
     def copy(self, source: str, target: str) -> None:
         with _clear("copy", f"{source} to {target}"), open(source, "rb") as old, open(target, "xb") as new:

@@ -61,8 +61,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "access": ("coverage", "lookup", "light", "onekey"),
     "plans": ("plan", "estimate", "rows", "tables", "execute", "planner", "tableplans"),
-    "building": ("queuebuild", "indexbuild", "rebuild"),
-    "writing": ("locks", "recovery", "staging", "existing", "logwrite", "commit", "publish", "writing"),
+    "building": ("queuebuild", "indexbuild"),
+    "writing": ("locks", "recovery", "rebuild", "staging", "existing", "logwrite", "commit", "publish", "writing"),
     "store": ("info", "store", "__init__"),
 }
 PURE_LAYERS = ("values", "bytes", "encoding")
