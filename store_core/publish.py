@@ -115,6 +115,7 @@ def publish_append(
         reached("lock emptied")
         if not existing.unclean:
             writes.create(os.path.join(root, ABORT), 0)
+            writes.fsync_file(os.path.join(root, ABORT))
             writes.fsync_folder(root)
             reached("abort made")
         for path, (end, size) in journal.ends.items():

@@ -127,10 +127,10 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
             recover_append(files, writes, root, lock)
             existing = read_existing(LocalFiles(), root, options)
         staging = os.path.join(root, STAGING + id)
-        writes.make_folder(staging)
         nums = {topic: config.write_queue_nums for topic, config in existing.topics.items() if config.write_queue_nums > 0}
         settled = options.settled(existing.habits)
         now_ms = max(now_ms, existing.last_timestamp)
+        writes.make_folder(staging)
         return WriteJob(root, mode, settled, None, staging, now_ms, nums, existing.fingerprint)
     before = None
     if files.list(root):
@@ -138,9 +138,9 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
             recover_append(files, writes, root, lock)
             before = fingerprint(LocalFiles(), root)
     build = swap_folder(root, "new", id)
-    staging = os.path.join(build, STAGING + id)
-    writes.make_folder(staging)
-    return WriteJob(root, mode, options.settled(), build, staging, now_ms, {}, before)
+    job = WriteJob(root, mode, options.settled(), build, os.path.join(build, STAGING + id), now_ms, {}, before)
+    writes.make_folder(job.staging)
+    return job
 
 
 def stage_task(job: WriteJob, partition: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Staged:
