@@ -21,13 +21,12 @@ _STORE_LOGGERS = ("RocketmqStore", "RocketmqStoreError")
 _HARMLESS = re.compile(
     "|".join(
         [
-            r"^No resource file with name \[META-INF/service/",
             r"^Load default ",
             r"^found a illegal magic code 0x0$",  # the zeros behind the last record
-            r"^Unknown channel option 'SO_KEEPALIVE' ",
             r"^AllocateMappedFileService interrupted, possibly by shutdown",
             r"^take flush disk commit request, but interrupted, this may caused by shutdown",
-            r"^NETTY EVENT: remove not active channel",
+            # asked for the end of a queue that fills its last file
+            r"^Offset not matched\. Request offset: (\d+), firstOffset: \d+, lastOffset: \1,",
         ]
     )
 )
@@ -64,10 +63,10 @@ def findings(log: Sequence[LogRecord], end: int) -> list[str]:
             bad = int(dirty[1]) != int(dirty[2])
         elif behind := _DISPATCHED_FROM.match(record.text):
             bad = int(behind[1]) != int(behind[2])
-        elif record.level in ("WARN", "ERROR"):
-            # A broker that shuts down does it out of order: its services ask the store when it is closed
-            bad = not _HARMLESS.match(record.text) and (of_the_store or not stopping)
-            bad = bad and not (stopping and "has shutdown, so" in record.text)
+        elif record.level == "ERROR" or (record.level == "WARN" and of_the_store):
+            bad = not _HARMLESS.match(record.text)
+            # A broker shuts down out of order: its services ask the store when that is closed
+            bad = bad and not (stopping and (not of_the_store or "has shutdown, so" in record.text))
         else:
             bad = of_the_store and _SUSPICIOUS.search(record.text) is not None
         if bad:

@@ -17,32 +17,29 @@ __all__ = ["LONG_TOPIC", "V6_HOSTS", "assert_holds", "messages", "table", "uniq_
 
 LONG_TOPIC = "%RETRY%" + "group-" * 30
 """More than 127 bytes: V2 records. No topic that a user makes may be so long; a group's retry topic may."""
-V6_HOSTS = ("[::1]:40000", "[2001:db8:0:0:0:0:0:7]:40001", "[fe80:0:0:0:0:a:0:b]:1")
+V6_HOSTS = ("[0:0:0:0:0:0:0:1]:40000", "[2001:db8:0:0:0:0:0:7]:40001", "[fe80:0:0:0:0:a:0:b]:1")
 
 
 def messages(n: int, store_host: str, **parts: Any) -> list[Row]:
-    """`n` messages of now, in log order.
+    """`n` messages in log order.
 
-    parts: `seed`; `topics`; `queues`, per topic; `body`, its longest; `text`: bodies that compress; `hosts`: bornHosts.
+    parts: `seed`; `topics`; `queues`, per topic; `body`, its longest; `text`: bodies that compress; `hosts`: bornHosts;
+    `ago`: how many ms ago the first was stored. Each takes up to 7 ms.
     """
     rng = random.Random(parts.get("seed", 1))
     topics, queues = parts.get("topics", ("Orders", "Payments")), parts.get("queues", 4)
     longest, hosts = parts.get("body", 300), parts.get("hosts", ("10.0.0.1:40000", "192.168.1.2:50000"))
-    now = int(time.time() * 1000) - 5 * n
+    now = int(time.time() * 1000) - parts.get("ago", 7 * n)
     rows = []
     for number in range(n):
         now += rng.choice((0, 1, 1, 7))
         keys = [f"order-{number}", f"customer-{number % 50}", "键", "Aa", "BB"][: rng.randrange(6)]
-        body = (
-            rng.randbytes(rng.randrange(longest))
-            if not parts.get("text")
-            else b"line %d, " % number * rng.randrange(longest // 8)
-        )
+        size = rng.randrange(longest)
         rows.append(
             {
                 "topic": rng.choice(topics),
                 "queueId": rng.randrange(queues),
-                "body": body,
+                "body": (b"line %d, " % number * size)[:size] if parts.get("text") else rng.randbytes(size),
                 "tags": rng.choice(("TagA", "TagB", "标签", None)),
                 "keys": " ".join(keys) or None,
                 "uniqKey": uniq_key(now, number),
@@ -59,7 +56,7 @@ def messages(n: int, store_host: str, **parts: Any) -> list[Row]:
 
 
 def uniq_key(ms: int, number: int) -> str:
-    """As a client makes it: address, process, class loader, time since the month's start, a counter (`MessageClientIDSetter`)."""
+    """As a client makes it: address, process, class loader, time since the month began, counter (`MessageClientIDSetter`)."""
     then = time.localtime(ms / 1000)
     month = int(time.mktime((then.tm_year, then.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
     return f"7F00000112345A5A5A5A{ms - month:08X}{number & 0xFFFF:04X}"

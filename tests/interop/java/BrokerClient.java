@@ -173,7 +173,7 @@ public class BrokerClient {
   }
 
   static String json(MessageExt message) {
-    Map<String, String> properties = new TreeMap<>(message.getProperties());
+    Map<String, String> properties = new TreeMap<>(message.getProperties() == null ? Map.of() : message.getProperties());
     StringBuilder text = new StringBuilder("{");
     text.append("\"topic\":").append(quoted(message.getTopic()));
     text.append(",\"queueId\":").append(message.getQueueId());
