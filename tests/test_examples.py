@@ -247,11 +247,13 @@ def test_compare_stores_by_uniq_key_and_topic(run: Run, golden: Golden) -> None:
     assert [line.split() for line in out.splitlines()[1:3]] == [["Delayed", "0", "6", "6", "0"], ["Timed", "0", "6", "0", "0"]]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("demo", "fixture_from_csv")])
 def test_a_folder_that_is_no_store_is_one_sentence(name: str, tmp_path: Path) -> None:
     """Before Spark starts: none is running here."""
     nowhere = str(tmp_path / "nowhere")
     more = {"compare_stores": [nowhere], "messages_per_minute": [], "recover_to_parquet": [str(tmp_path / "out")]}
+    new = str(tmp_path / "new")
+    more |= {"migrate_topic": [new, "--topic", "Orders"], "redact_field": [new, "--topic", "Orders", "--field", "card"]}
     with pytest.raises(StoreNotFoundError, match="no such file or folder"):
         example(name).main([nowhere, *more.get(name, ["key"])])
 

@@ -205,7 +205,8 @@ def write(spark: SparkSession, store: store_core.Store, found: tuple[str, str] |
     topic, key = found
     title(f"The other way round: {topic} with its bodies in capitals, as a new store that a stock broker boots on")
     code(f"""
-        df = spark.sql("SELECT topic, queueId, keys, tags, binary(upper(string(body))) AS body FROM messages WHERE topic = {topic!r}")
+        upper = "SELECT topic, queueId, keys, tags, binary(upper(string(body))) AS body FROM messages WHERE topic = {topic!r}"
+        df = spark.sql(upper)
         df.write.format("rocketmq-store").mode("append").save(new)
     """)
     with tempfile.TemporaryDirectory(prefix="rmq-spark-written-") as folder:

@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     topics = store_core.open_store(args.store).info()["topics"]
     print(f"{written.messages:,} messages in {args.store}, log end {written.log_end:,}")
     for name, topic in sorted(topics.items()):
-        print(f"  {topic['messages']:>6,}  {name}, queues {', '.join(topic['queues'])}")
+        print(f"  {topic['messages']:>6,}  {name}, queues {', '.join(map(str, topic['queues']))}")
     if not args.full_size:
         print("for the broker's configuration:")
         for name, value in SMALL.items():
