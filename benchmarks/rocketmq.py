@@ -1,4 +1,7 @@
-"""RocketMQ's own code as a peer: its jars (from Maven, once), and the programs in java/ that use them."""
+"""RocketMQ's own code: its jars (from Maven, once), and the programs in java/ that use them as peers.
+
+The tests against real brokers (tests/interop) take jars, options and classes from here too.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cache import cached
 from benchmarks.process import Program
 
-__all__ = ["VERSION", "command", "java", "program", "source_digest"]
+__all__ = ["OPENS", "VERSION", "classes", "command", "jars", "java", "program", "source_digest"]
 
 VERSION = os.environ.get("RMQ_VERSION", "5.3.3")
 
@@ -24,8 +28,7 @@ _POM = """<project>
 """
 _DEPENDENCY = """
     <dependency><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></dependency>"""
-# RocketMQ unmaps files by what the JDK does not export any more
-_OPENS = [
+OPENS = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
     *(
@@ -33,6 +36,7 @@ _OPENS = [
         for package in ("java.lang", "java.lang.reflect", "java.nio", "java.util", "jdk.internal.ref", "sun.nio.ch")
     ),
 ]
+"""Options of Java: RocketMQ unmaps files by what the JDK does not export any more."""
 
 
 def java(name: str = "java") -> str:
@@ -42,42 +46,52 @@ def java(name: str = "java") -> str:
         return str(Path(home) / "bin" / name)
     found = shutil.which(name)
     if found is None:
-        raise SystemExit(f"the benchmarks need {name}: install a JDK of version 17 or later, or set JAVA_HOME to one")
+        raise SystemExit(f"RocketMQ's own code needs {name}: install a JDK of version 17 or later, or set JAVA_HOME to one")
     return found
 
 
-def _jars() -> Path:
+def jars(version: str = VERSION) -> Path:
+    """The folder of a version's jars; SystemExit with what to do where they can't be fetched."""
+
     def fetch(folder: Path) -> None:
         maven = shutil.which("mvn")
         if maven is None:
-            raise SystemExit("the benchmarks fetch RocketMQ's jars with Maven, and there is no mvn on the PATH: install it")
+            raise SystemExit("RocketMQ's jars are fetched with Maven, and there is no mvn on the PATH: install it")
         names = ("broker", "namesrv", "client")
-        (folder / "pom.xml").write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(n, VERSION) for n in names)))
-        print(f"fetching RocketMQ {VERSION} with Maven", flush=True)
-        subprocess.run(
-            [maven, "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=jars"], cwd=folder, check=True
-        )
+        (folder / "pom.xml").write_text(_POM.format(dependencies="".join(_DEPENDENCY.format(n, version) for n in names)))
+        print(f"fetching RocketMQ {version} with Maven", flush=True)
+        goal = ["dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        done = subprocess.run([maven, "--quiet", "--batch-mode", *goal], cwd=folder, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"Maven can't fetch RocketMQ {version}:\n{(done.stdout + done.stderr)[-2000:]}")
 
-    return cached(f"rocketmq-{VERSION}", fetch) / "jars"
+    return cached(f"rocketmq-{version}", fetch) / "jars"
 
 
-def _classes() -> Path:
-    sources = sorted(_SOURCES.glob("*.java"))
+def classes(folder: Path = _SOURCES, version: str = VERSION) -> Path:
+    """The folder of the classes of the Java programs in `folder`."""
+    sources = sorted(folder.glob("*.java"))
 
-    def build(folder: Path) -> None:
-        options = ["-nowarn", "-Xlint:-deprecation", "-cp", f"{_jars()}/*", "-d", str(folder)]
-        subprocess.run([java("javac"), *options, *map(str, sources)], check=True, stderr=subprocess.PIPE)
+    def build(target: Path) -> None:
+        options = ["-nowarn", "-Xlint:-deprecation", "-cp", f"{jars(version)}/*", "-d", str(target)]
+        done = subprocess.run([java("javac"), *options, *map(str, sources)], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"javac does not compile {folder.name}/*.java with RocketMQ {version}:\n{done.stderr}")
 
-    return cached(f"classes-{VERSION}-{source_digest(*(s.stem for s in sources))}", build)
+    return cached(f"classes-{version}-{_digest(sources)}", build)
 
 
 def source_digest(*programs: str) -> str:
     """A name that changes with these Java programs."""
-    return hashlib.sha256(b"".join((_SOURCES / f"{name}.java").read_bytes() for name in programs)).hexdigest()[:8]
+    return _digest([_SOURCES / f"{name}.java" for name in programs])
+
+
+def _digest(sources: Sequence[Path]) -> str:
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
 
 
 def command(main: str, *arguments: str, heap: str = "4g") -> list[str]:
-    return [java(), f"-Xmx{heap}", *_OPENS, "-cp", f"{_classes()}{os.pathsep}{_jars()}/*", main, *arguments]
+    return [java(), f"-Xmx{heap}", *OPENS, "-cp", f"{classes()}{os.pathsep}{jars()}/*", main, *arguments]
 
 
 def program(main: str, *arguments: str) -> Program:

@@ -1,4 +1,4 @@
-"""The data sources: a format's name, its options, its schema, its reader (`pyspark.sql.datasource.DataSource`).
+"""The data sources: a format's name, options, schema, reader, writer (`pyspark.sql.datasource.DataSource`).
 
 Spark makes one in a Python process of its own, pickles it, and asks it for its schema there and for a reader in another.
 """
@@ -6,6 +6,7 @@ Spark makes one in a Python process of its own, pickles it, and asks it for its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
@@ -15,10 +16,13 @@ from rmq_spark.errors import one_sentence
 from rmq_spark.pushed import Pushed, take_pushed
 from rmq_spark.reader import StoreReader
 from rmq_spark.stores import expand, plan_stores
+from rmq_spark.writer import StoreWriter
 from store_core import open_store, schema_of
 from store_core.errors import OptionError
-from store_core.options import parse_options
+from store_core.options import OPTIONS, ReadOptions, parse_options
 from store_core.schema import EXTRA_COLUMNS
+from store_core.writeoptions import WRITE_OPTIONS, parse_write_options
+from store_core.writing import start
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,13 +39,25 @@ class StoreSource(DataSource):
     @one_sentence
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        given = self._own_table(_read_options(options, self.format))
-        self._read = parse_options(given)
-        self._given = {name: value for name, value in given.items() if name not in ("path", "paths")}
+        self._all = _read_options(options, self.format)
 
     @classmethod
     def name(cls) -> str:
         return cls.format
+
+    @cached_property
+    def _table_options(self) -> dict[str, Any]:
+        """The options of a read. A catalog table may have those of writes besides."""
+        only_writes = {option.name.lower() for option in WRITE_OPTIONS} - {option.name.lower() for option in OPTIONS}
+        return self._own_table({name: value for name, value in self._all.items() if name not in only_writes})
+
+    @cached_property
+    def _read(self) -> ReadOptions:
+        return parse_options(self._table_options)
+
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        return {name: value for name, value in self._table_options.items() if name not in ("path", "paths")}
 
     @one_sentence
     def schema(self) -> StructType:
@@ -52,6 +68,23 @@ class StoreSource(DataSource):
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:
         return StoreReader(plan_stores(self._read.path, *self._asked(choose(schema, self._read))))
+
+    @one_sentence
+    def writer(self, schema: StructType, overwrite: bool) -> StoreWriter:
+        options = dict(self._all)
+        table = self.table or options.pop("table", "messages").strip().lower()
+        if table != "messages":
+            raise OptionError(
+                f"the table {table} can't be written: it is made of the messages. Write with the format {StoreSource.format!r}"
+            )
+        only_reads = {option.name.lower() for option in OPTIONS} - {option.name.lower() for option in WRITE_OPTIONS}
+        given = parse_write_options({name: value for name, value in options.items() if name not in only_reads})
+        if given.path is None:
+            raise OptionError(
+                "option 'path' is missing: give the store's folder, as in .save(\"path/to/store\"). "
+                "(Without the bridge, a catalog table has no options in INSERT INTO.)"
+            )
+        return StoreWriter(start(given.path, "overwrite" if overwrite else "append", given))
 
     def _asked(self, columns: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
         """The options and the columns of a plan: the core has extra columns where an option names them."""

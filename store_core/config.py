@@ -27,6 +27,7 @@ __all__ = [
     "read_delay_offsets",
     "read_subscription_groups",
     "read_topics",
+    "read_tree",
     "read_whole",
 ]
 
@@ -116,6 +117,11 @@ def read_consumer_offsets(files: Files, root: str) -> Loaded[ConsumerOffsets]:
             "lmqConsumerOffset.json were taken (a broker with enableLmq uses those)"
         )
     return Loaded({**table, **other}, plain.paths + lmq.paths, tuple(notes))
+
+
+def read_tree(files: Files, root: str, name: str) -> Loaded[dict[str, Any]]:
+    """All that `config/<name>` holds, as parsed JSON with text keys."""
+    return _read_json(files, root, name, None, lambda tree: tree, {})
 
 
 def read_whole(files: Files, path: str) -> bytes | None:

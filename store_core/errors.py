@@ -14,9 +14,11 @@ __all__ = [
     "OptionError",
     "StoreChangedError",
     "StoreError",
+    "StoreLockedError",
     "StoreNotFoundError",
     "StoreWarning",
     "UnsupportedStoreError",
+    "WriteError",
     "nearest",
 ]
 
@@ -39,6 +41,21 @@ class UnsupportedStoreError(StoreError):
 
 class StoreChangedError(StoreError):
     """A file that the plan relied on shrank or vanished before it was read (retention on a live store)."""
+
+
+class StoreLockedError(StoreError):
+    """A broker or another writer has the store, or left it unclean."""
+
+
+class WriteError(StoreError):
+    """The store could not be written: disk full, no permission, a file in the way. `errno` is the system's number, if any."""
+
+    def __init__(self, text: str, errno: int | None = None):
+        super().__init__(text, errno)
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class CorruptStoreError(StoreError, ValueError):

@@ -12,6 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from store_core.files import Files, LocalFiles
+from store_core.journal import published
 from store_core.plan import EntrySlice, IndexRows, LogRange, Piece, Places, Plan, QueueRows, QueueSlice
 from store_core.records import read_head
 from store_core.segments import Log
@@ -37,7 +38,7 @@ class Estimate:
 
 def estimate(plan: Plan, files: Files | None = None) -> Estimate:
     """Reads the heads of a few records at most."""
-    disk = files or LocalFiles()
+    disk = files or published(LocalFiles(), plan.spec.unpublished)
     pieces = [piece for task in plan.tasks for piece in task.pieces]
     few = all(isinstance(piece, Places) for piece in pieces)  # a lookup: not worth another read
     size = _RECORD if few else _record_size(disk, plan.spec.log)

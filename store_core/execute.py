@@ -17,6 +17,7 @@ from store_core.decode import Context, columns
 from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
 from store_core.files import Files, LocalFiles
 from store_core.hashing import string_hash
+from store_core.journal import published
 from store_core.layout import EXT_ADDRESS_MAX, SCHEDULE_TOPIC
 from store_core.light import LightSlice, dispatched
 from store_core.lookup import subtract
@@ -40,7 +41,7 @@ def read_task(spec: Spec, task: Task, files: Files | None = None) -> Iterator[pa
     Errors: CorruptStoreError in mode FAILFAST; StoreChangedError where a file is gone or shorter than when it was planned,
     unless failOnDataLoss is false.
     """
-    disk = files or LocalFiles()
+    disk = files or published(LocalFiles(), spec.unpublished)
     for piece in task.pieces:
         try:
             yield from _READERS[type(piece)](spec, piece, disk)

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
 
-__all__ = ["Entry", "Files", "LocalFiles", "local_path"]
+__all__ = ["Entry", "Files", "LocalFiles", "local_name", "local_path", "swap_file", "swap_folder"]
 
 _OPEN_FILES = 64
 
@@ -187,19 +187,49 @@ class LocalFiles:
         return size
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
-    """`path` as a local path (`file:` is taken off).
+def local_name(path: str | os.PathLike[str]) -> str:
+    """`path` as an absolute local path (`file:` is taken off), whether anything is there or not.
 
-    Errors: OptionError for a URI of another scheme; StoreNotFoundError where nothing is there.
+    Errors: OptionError for a URI of another scheme.
     """
     text = os.fspath(path)
     scheme, colon, rest = text.partition(":")
     if colon and len(scheme) > 1 and scheme.isalnum() and rest.startswith("/"):
         if scheme.lower() != "file":
             raise OptionError(
-                f"{text}: only local paths can be read so far, not '{scheme}:'. Copy or mount the store and give its local path"
+                f"{text}: only local paths can be read or written so far, not '{scheme}:'. "
+                "Copy or mount the store and give its local path"
             )
         text = "/" + rest.lstrip("/")
-    if not os.path.exists(text):
-        raise StoreNotFoundError(f"{text}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder")
     return os.path.abspath(text)
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """`local_name` of a path where something is; of a store that is just being replaced, the folder where the new one is.
+
+    Errors: OptionError for a URI of another scheme; StoreNotFoundError where nothing is there.
+    """
+    name = local_name(path)
+    if os.path.exists(name):
+        return name
+    try:
+        with open(swap_file(name), encoding="utf-8") as swap:
+            fresh = swap_folder(name, "new", swap.read())
+    except OSError:
+        fresh = name
+    if os.path.exists(fresh):
+        return fresh
+    raise StoreNotFoundError(
+        f"{os.fspath(path)}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder"
+    )
+
+
+def swap_file(root: str) -> str:
+    """The file that stands beside a store while another one takes its place; it holds the id of the two folders' names."""
+    return swap_folder(root, "swap", "")[:-1]
+
+
+def swap_folder(root: str, kind: str, id: str) -> str:
+    """The folder beside a store that holds the `new` one, or the `old` one, while the one takes the other's place."""
+    folder, name = os.path.split(root)
+    return os.path.join(folder, f".{name}.rmq-{kind}-{id.strip()}")

@@ -3,7 +3,8 @@
 `IndexFile#indexKeyHashMethod`, `IndexService#buildKey`, `MessageExtBrokerInner#tagsString2tagsCode`. The hash runs over
 UTF-16 units u0, u1, ... as u0 * 31**(n-1) + u1 * 31**(n-2) + ... in 32 bits. 31 has an inverse modulo 2**32, so a column is
 hashed by one running sum of u[p] * 31**-p over all its strings: a string's share of the sum, times 31**(end - 1), is its
-hash, whatever its length.
+hash, whatever its length. Strings of about one length, as keys mostly are, make a table instead, which is multiplied by the
+powers.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ def key_hash(topic: str, key: str) -> int:
     return 0 if value == _MIN else abs(value)
 
 
-def key_hashes(topics: pa.StringArray, keys: pa.StringArray) -> npt.NDArray[np.int32]:
+def key_hashes(topics: pa.StringArray | pa.DictionaryArray, keys: pa.StringArray | pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """`key_hash` of each pair: int32[n]. A null counts as the empty string."""
     # hash(a + b) = hash(a) * 31**len(b) + hash(b): topics are few, and no joined strings are made
-    names = topics.dictionary_encode()
+    names = topics if isinstance(topics, pa.DictionaryArray) else topics.dictionary_encode()
     join: Any = pc.binary_join_element_wise
     prefixes = _hash(join(names.dictionary, "", KEY_SEPARATOR))[0]
     prefixes = np.append(prefixes, np.uint32(ord(KEY_SEPARATOR)))
@@ -86,6 +87,10 @@ def tags_code(tags: pa.StringArray) -> npt.NDArray[np.int64]:
 
 def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
     """(hash, UTF-16 units) of each value."""
+    if isinstance(array, pa.DictionaryArray):
+        words, units_of = _hash(array.dictionary)
+        which = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+        return np.append(words, np.uint32(0))[which], np.append(units_of, 0)[which]
     if array.null_count:
         array = array.fill_null("")
     count = len(array)
@@ -102,14 +107,33 @@ def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
         units: npt.NDArray[Any] = text
         if len(text) and int(text.max()) >= 0x80:
             units, places = _utf16(text, places)
-        total = len(units)
-        running = np.zeros(total + 1, dtype=np.uint32)
-        np.cumsum(units * _powers(_INVERSE, total), dtype=np.uint32, out=running[1:])
-        share = running[places[1:]] - running[places[:-1]]
-        # an empty string's share is 0, so its weight does not matter
-        hashes[first:last] = share * _powers(31, total + 1)[np.maximum(places[1:] - 1, 0)]
-        lengths[first:last] = np.diff(places)
+        each = lengths[first:last] = np.diff(places)
+        longest = int(each.max())
+        alike = units is text and 0 < longest <= len(_POWERS) and longest * len(each) <= 2 * len(text)
+        hashes[first:last] = _of_table(text, places, each, longest) if alike else _of_runs(units, places)
     return hashes, lengths
+
+
+def _of_table(text: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], each: npt.NDArray[np.int64], longest: int) -> _Hashes:
+    """The hashes of strings of about one length: a table with a row for each, its end at the right, times the powers of 31."""
+    padded = np.concatenate([np.zeros(longest, dtype=np.uint8), text])
+    window = np.ndarray((len(text) + 1,), dtype=f"V{longest}", buffer=padded.data, strides=(1,))
+    table = window[places[1:]].view(np.uint8).reshape(-1, longest)
+    if int(each.min()) < longest:
+        table *= np.arange(longest) >= (longest - each)[:, None]
+    found: _Hashes = table.astype(np.uint32) @ np.ascontiguousarray(_powers(31, longest)[::-1])
+    return found
+
+
+def _of_runs(units: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> _Hashes:
+    """The hashes of strings of any lengths: each one's share of a running sum."""
+    total = len(units)
+    running = np.zeros(total + 1, dtype=np.uint32)
+    np.cumsum(units * _powers(_INVERSE, total), dtype=np.uint32, out=running[1:])
+    share = running[places[1:]] - running[places[:-1]]
+    # an empty string's share is 0, so its weight does not matter
+    found: _Hashes = share * _powers(31, total + 1)[np.maximum(places[1:] - 1, 0)]
+    return found
 
 
 def _runs(offsets: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:

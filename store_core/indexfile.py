@@ -34,7 +34,7 @@ __all__ = [
     "OpenIndex",
     "Unusable",
     "chain",
-    "encode_index",
+    "link",
     "list_index_files",
     "open_index",
     "read_index_entries",
@@ -289,7 +289,7 @@ def _misfit(files: Files, index: OpenIndex) -> str | None:
         return reason
     slots, of_entry = np.unique(first.key_hash % index.slots, return_inverse=True)
     numbers = np.zeros(len(slots), dtype=np.int32)
-    if bool((_link(of_entry, 1, numbers) != first.prev_index_no).any()):
+    if bool((link(of_entry, 1, numbers) != first.prev_index_no).any()):
         return "the chains of the first entries don't fit their slots"
     for slot, number in zip(slots.tolist(), numbers.tolist(), strict=True):
         newest = _newest(files, index, slot)
@@ -426,7 +426,7 @@ def _entries_fault(files: Files, index: OpenIndex) -> str | None:
     for entries in read_index_entries(files, index):
         if reason := _entry_fault(index, entries):
             return reason
-        prev = _link(entries.key_hash % index.slots, int(entries.index_no[0]), newest)
+        prev = link(entries.key_hash % index.slots, int(entries.index_no[0]), newest)
         if reason := _first(entries, prev != entries.prev_index_no, "prevIndexNo", entries.prev_index_no, "exactly", prev):
             return reason
         used += int(np.count_nonzero(prev == 0))
@@ -495,62 +495,21 @@ def _first(
     return f"entry {entries.index_no[i]}: {name} is {found[i]}: expected {relation} {bound}"
 
 
-def _link(slots: npt.NDArray[Any], first: int, newest: npt.NDArray[Any]) -> _Numbers:
-    """prevIndexNo of entries `first`, first + 1, ... that go to these slots; `newest`, by slot, is brought up to date."""
-    order = np.argsort(slots, kind="stable")
-    slot = slots[order]
-    number = (order + first).astype(np.int32)
-    starts = np.ones(len(slot), dtype=bool)
-    starts[1:] = slot[1:] != slot[:-1]
-    before = np.empty_like(number)
-    before[1:] = number[:-1]
-    before[starts] = newest[slot[starts]]
-    prev = np.empty_like(number)
-    prev[order] = before
-    ends = np.append(starts[1:], True)
-    newest[slot[ends]] = number[ends]
-    return prev
-
-
-# --- writing -------------------------------------------------------------------------------------------------------------
-
-
-def encode_index(
-    key_hash: npt.NDArray[np.integer[Any]],
-    commit_log_offset: npt.NDArray[np.integer[Any]],
-    store_timestamp: npt.NDArray[np.integer[Any]],
-    *,
-    max_hash_slot_num: int = DEFAULT_MAX_HASH_SLOT_NUM,
-    max_index_num: int = DEFAULT_MAX_INDEX_NUM,
-    previous_end: tuple[int, int] = (0, 0),
-) -> tuple[bytearray, int]:
-    """(a whole index file, how many of the entries it took): at most maxIndexNum - 1, the rest belongs to the next file.
-
-    All arrays [n], in log order: hashes as `hashing.key_hashes`, offsets, times in ms. `previous_end`: endTimestamp and
-    endPhyOffset of the full file before this one. The same bytes as `IndexFile#putKey` of 4.7.1 and later leaves; memory that
-    stays zero is not touched.
+def link(slots: npt.NDArray[np.integer[Any]], first: int, newest: _Numbers) -> _Numbers:
+    """prevIndexNo of entries `first`, first + 1, ... that go to these slots, int32[n]; `newest`, the newest entry of each slot,
+    is brought up to date.
     """
-    file = bytearray(_HEAD + _SLOT * max_hash_slot_num + _ENTRY * max_index_num)
-    header = np.frombuffer(file, dtype=INDEX_HEADER, count=1)
-    newest = np.frombuffer(file, dtype=">i4", count=max_hash_slot_num, offset=_HEAD)
-    room = np.frombuffer(file, dtype=INDEX_ENTRY, offset=_HEAD + _SLOT * max_hash_slot_num)[1:]
-    count = min(len(key_hash), len(room))
-    begin, begin_phy = end, end_phy = max(previous_end[0], 0), max(previous_end[1], 0)
-    if count:
-        seeded, begin, begin_phy = begin, int(store_timestamp[0]), int(commit_log_offset[0])
-        end, end_phy = int(store_timestamp[count - 1]), int(commit_log_offset[count - 1])
-    used = 0
-    for start in range(0, count, _BATCH):
-        part = slice(start, min(start + _BATCH, count))
-        entries = room[part]
-        entries["keyHash"] = key_hash[part]
-        entries["commitLogOffset"] = commit_log_offset[part]
-        if begin > 0:
-            entries["timeDiff"] = np.clip((store_timestamp[part] - begin) // 1000, 0, _INT_MAX)
-        entries["prevIndexNo"] = prev = _link(key_hash[part] % max_hash_slot_num, start + 1, newest)
-        used += int(np.count_nonzero(prev == 0))
-    if count:
-        # the first entry's timeDiff is taken before beginTimestamp becomes its own: it counts from the end of the file before
-        room["timeDiff"][0] = min(max((begin - seeded) // 1000, 0), _INT_MAX) if seeded > 0 else 0
-    header[0] = (begin, end, begin_phy, end_phy, used, count + 1)
-    return file, count
+    number = np.arange(first, first + len(slots), dtype=np.int32)
+    prev = newest[slots]
+    newest[slots] = number
+    # of entries of one slot any may have stayed; few slots get several in a batch, and only these are sorted
+    several = slots[newest[slots] != number]
+    if len(several):
+        newest[several] = -1
+        again = np.flatnonzero(newest[slots] < 0)
+        again = again[np.argsort(slots[again], kind="stable")]
+        same = slots[again[1:]] == slots[again[:-1]]
+        prev[again[1:][same]] = number[again[:-1][same]]
+        last = again[np.append(~same, True)]
+        newest[slots[last]] = number[last]
+    return prev

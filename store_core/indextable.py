@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from store_core.hashing import key_hashes
 
-__all__ = ["INDEX_TYPES", "KeyStrings", "Resolved", "key_strings", "resolve_entries"]
+__all__ = ["INDEX_TYPES", "KEYS_SEPARATOR", "TAG_PREFIX", "KeyStrings", "Resolved", "key_strings", "resolve_entries"]
 
 INDEX_TYPES: Final = ("uniqKey", "key", "tag")
 _TAG: Final = 2
-_TAG_PREFIX: Final = "T#"
-_KEYS_SEPARATOR: Final = " "
+TAG_PREFIX: Final = "T#"
+KEYS_SEPARATOR: Final = " "
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def key_strings(
     """
     known: Any = topic.is_valid()
     uniq_row = _rows(pc.and_(known, _filled(uniq_key)))
-    split = pc.split_pattern(keys, _KEYS_SEPARATOR)
+    split = pc.split_pattern(keys, KEYS_SEPARATOR)
     tokens: Any = pc.list_flatten(split)
     token_row = np.asarray(pc.list_parent_indices(split), dtype=np.int64)
     keep = _rows(pc.and_(_filled(tokens), known.take(_indices(token_row))))
@@ -67,7 +67,7 @@ def key_strings(
         rows.append(tag_row)
         parts.append(tags.take(_indices(tag_row)))
         join: Any = pc.binary_join_element_wise
-        hashed.append(join(_TAG_PREFIX, parts[_TAG], ""))
+        hashed.append(join(TAG_PREFIX, parts[_TAG], ""))
     row = np.concatenate(rows)
     kind = np.repeat(np.arange(len(rows), dtype=np.int8), [len(r) for r in rows])
     key_hash = np.concatenate([key_hashes(topic.take(_indices(r)), strings) for r, strings in zip(rows, hashed, strict=True)])

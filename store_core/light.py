@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from store_core.decode import Context, Parts, columns
+from store_core.describe import LIGHT_NAMES, LIGHT_OFFSETS, light_places
 
 __all__ = ["LightSlice", "dispatched"]
-
-_NAMES: Final = "INNER_MULTI_DISPATCH"
-_OFFSETS: Final = "INNER_MULTI_QUEUE_OFFSET"
-_NEVER: Final = ("%RETRY%", "rmq_sys_", "SCHEDULE_TOPIC_XXXX")
-"""Topics whose messages a broker dispatches to no light queue."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +29,19 @@ class LightSlice:
 def dispatched(parts: Parts, slices: Iterable[LightSlice]) -> npt.NDArray[np.intp]:
     """Which records stand in these slices, as indexes: one for each slice that a record stands in."""
     pairs = parts.pairs()
-    names, offsets = pairs.values(_NAMES), pairs.values(_OFFSETS)
+    names, offsets = pairs.values(LIGHT_NAMES), pairs.values(LIGHT_OFFSETS)
     some = np.flatnonzero(np.asarray(names.is_valid().to_numpy(zero_copy_only=False), dtype=bool))
     if not len(some):
         return some
     topics = columns(parts, ("topic",), Context())[0]["topic"]
     found = []
     for i in some.tolist():
-        if topics[i].as_py().startswith(_NEVER):
-            continue
-        queues, places = names[i].as_py().split(","), (offsets[i].as_py() or "").split(",")
-        if len(queues) != len(places):  # then a broker dispatches nothing
+        try:
+            places = light_places(topics[i].as_py(), 0, names[i].as_py(), offsets[i].as_py())
+        except ValueError:  # a broker can't dispatch it either
             continue
         for wanted in slices:
-            for queue, place in zip(queues, places, strict=True):
-                inside = place.isdigit() and wanted.first <= int(place) and (wanted.stop is None or int(place) < wanted.stop)
-                if queue == wanted.name and inside:
+            for queue, _, place in places:
+                if queue == wanted.name and wanted.first <= place and (wanted.stop is None or place < wanted.stop):
                     found.append(i)
     return np.array(found, dtype=np.intp)

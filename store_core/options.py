@@ -39,7 +39,7 @@ class Option:
     @property
     def attribute(self) -> str:
         """The name of the field of `ReadOptions` or `Selection`."""
-        return re.sub(r"(?=[A-Z])", "_", self.name).lower()
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", self.name).lower()
 
     def parse(self, value: object) -> Any:
         """The value; OptionError says which option, what was given and what is expected."""

@@ -6,6 +6,7 @@ Semantics are Spark's own where Spark has such an option: byte sizes as `JavaUti
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
-__all__ = ["EARLIEST", "LATEST", "TYPES", "Assignment", "Offsets", "Parser", "loads"]
+__all__ = ["EARLIEST", "LATEST", "TYPES", "Assignment", "Offsets", "Parser", "host_bytes", "loads"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -33,6 +34,8 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.(\d+))?\s*(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _INT64: Final = 1 << 63
 _UNQUOTED_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])\s*-?\d+\s*(?=:)')
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)):(-?[0-9]{1,10})")
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})")
 _OFFSET_MSG_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
 
@@ -271,6 +274,32 @@ def _instant(value: object) -> int:
     return -(-microseconds // 1000)
 
 
+def host_bytes(value: object) -> bytes:
+    """A host as a record stores it, 4 or 16 bytes of address and an i32 port (`MessageExt#socketAddress2ByteBuffer`), of
+    `ip:port` or `[ip]:port`.
+
+    Errors: ValueError that says what was expected.
+    """
+    match = _HOST.fullmatch(value.strip()) if isinstance(value, str) else None
+    try:
+        if match is None:
+            raise ValueError
+        six, four, port = match.groups()
+        address = ipaddress.IPv6Address(six).packed if six else ipaddress.IPv4Address(four).packed
+        # decode shows whatever stands in a record, so that a record can be written again as it was
+        return address + int(port).to_bytes(4, "big", signed=True)
+    except (ValueError, OverflowError):
+        raise ValueError("an address and a port such as 10.0.0.1:10911 or [2001:db8:0:0:0:0:0:1]:10911, and no name") from None
+
+
+def _version(value: object) -> tuple[int, int, int]:
+    match = _VERSION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("a version of RocketMQ such as 5.3.3")
+    major, minor, patch = map(int, match.groups())
+    return major, minor, patch
+
+
 TYPES: Final[Mapping[str, Parser]] = {
     "text": _string,
     "boolean": _boolean,
@@ -289,5 +318,7 @@ TYPES: Final[Mapping[str, Parser]] = {
     "uniqKeys": _uniq_keys,
     "offsetMsgIds": _offset_msg_ids,
     "tags": _tags,
+    "host": host_bytes,
+    "version": _version,
 }
 """A parser by the type's name."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from store_core.decode import Context
 from store_core.indexfile import OpenIndex
+from store_core.journal import Unpublished
 from store_core.light import LightSlice
 from store_core.options import ReadOptions
 from store_core.predicates import Predicate
@@ -185,6 +186,8 @@ class Spec:
     walked: tuple[tuple[int, int], ...] = ()
     light: tuple[LightSlice, ...] = ()
     """Where not empty: of a walk's records only those that were dispatched to one of these light message queues count."""
+    unpublished: Unpublished | None = None
+    """What a writer has not published yet, though it stands in the files."""
 
     def context(self, source_file: str | None) -> Context:
         """What decoding a batch of this read has to know."""

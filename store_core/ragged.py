@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["binary", "decode_utf8", "text"]
+__all__ = ["binary", "decode_utf8", "offsets_of", "text"]
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -40,6 +40,14 @@ def binary(buffer: pa.Buffer, starts: Ints, lengths: Ints) -> pa.BinaryArray:
     laid = pa.Array.from_buffers(pa.binary(), 2 * n, [None, pa.py_buffer(offsets), buffer])
     even = pa.array(np.arange(0, 2 * n, 2, dtype=np.int32))
     return pc.call_function("array_take", [laid, even], _UNCHECKED)
+
+
+def offsets_of(values: Any) -> npt.NDArray[np.int64]:
+    """Where each value of a string or binary array begins in its data buffer, and where the last one ends: int64[n + 1]."""
+    if not len(values):
+        return np.zeros(1, dtype=np.int64)
+    found = np.frombuffer(values.buffers()[1], dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    return found.astype(np.int64)
 
 
 def text(values: pa.BinaryArray) -> pa.StringArray:

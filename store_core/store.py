@@ -20,6 +20,7 @@ from store_core.files import LocalFiles, local_path
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_files, open_index
 from store_core.info import describe
+from store_core.journal import published, unpublished
 from store_core.listing import list_store
 from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
 from store_core.onekey import as_table, read_record
@@ -70,8 +71,9 @@ class Store:
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
         self._given = dict(options)
         self.options = parse_options(self._given)
-        self.files = LocalFiles()
         self.path = local_path(path)
+        self.unpublished = unpublished(LocalFiles(), self.path)
+        self.files = published(LocalFiles(), self.unpublished)
         listing = list_store(self.files, self.path, self.options)
         self.root = listing.root
         self.log = listing.log
@@ -326,6 +328,7 @@ class Store:
             where=parse_where(where, schema),
             selection=read.selection,
             broker_name=read.broker_name or self.broker_name,
+            unpublished=self.unpublished,
         )
 
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rmq_spark
+import store_core
 from store_core.errors import OptionError, StoreNotFoundError
 from tests.golden_stores import Golden
 
@@ -246,11 +247,13 @@ def test_compare_stores_by_uniq_key_and_topic(run: Run, golden: Golden) -> None:
     assert [line.split() for line in out.splitlines()[1:3]] == [["Delayed", "0", "6", "6", "0"], ["Timed", "0", "6", "0", "0"]]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "demo"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("demo", "fixture_from_csv")])
 def test_a_folder_that_is_no_store_is_one_sentence(name: str, tmp_path: Path) -> None:
     """Before Spark starts: none is running here."""
     nowhere = str(tmp_path / "nowhere")
     more = {"compare_stores": [nowhere], "messages_per_minute": [], "recover_to_parquet": [str(tmp_path / "out")]}
+    new = str(tmp_path / "new")
+    more |= {"migrate_topic": [new, "--topic", "Orders"], "redact_field": [new, "--topic", "Orders", "--field", "card"]}
     with pytest.raises(StoreNotFoundError, match="no such file or folder"):
         example(name).main([nowhere, *more.get(name, ["key"])])
 
@@ -291,3 +294,65 @@ def test_the_demo_as_a_script() -> None:
         "examples/demo/demo.py path/to/store",
     ):
         assert part in ran.stdout
+
+
+CSV = """topic,queueId,keys,tags,body
+Orders,0,order-1,paid,"{""id"":1,""card"":""4111""}"
+Orders,1,order-2 user-7,,"{""id"":2,""card"":null}"
+Payments,,order-1,,card 4111
+"""
+
+
+def test_fixture_from_csv(run: Run, tmp_path: Path) -> None:
+    assert CSV in (EXAMPLES / "fixture_from_csv" / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "messages.csv").write_text(CSV, encoding="utf-8")
+    code, out = run("fixture_from_csv", tmp_path / "messages.csv", tmp_path / "store")
+    assert code == 0
+    assert out.replace(str(tmp_path / "store"), "path/to/new/store") == shown_in_readme("fixture_from_csv")
+    store = store_core.open_store(tmp_path / "store")
+    assert store.lookup("Orders", "user-7", columns=["body", "tags"]).to_pylist() == [
+        {"body": b'{"id":2,"card":null}', "tags": None}
+    ]
+    with pytest.raises(OptionError, match="not empty"):
+        run("fixture_from_csv", tmp_path / "messages.csv", tmp_path / "store")
+
+
+def test_redact_field(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "messages.csv").write_text(CSV, encoding="utf-8")
+    run("fixture_from_csv", tmp_path / "messages.csv", tmp_path / "store")
+    code, out = run("redact_field", tmp_path / "store", tmp_path / "redacted", "--topic", "Orders", "--field", "card")
+    assert code == 0
+    assert out.replace(str(tmp_path / "redacted"), "path/to/new/store") == shown_in_readme("redact_field")
+    same = ["topic", "queueId", "queueOffset", "keys", "storeTimestamp", "uniqKey"]
+    before, after = (
+        store_core.open_store(tmp_path / name).scan(columns=[*same, "body"]).read_all() for name in ("store", "redacted")
+    )
+    assert after.select(same) == before.select(same)
+    assert after["body"].to_pylist() == [b'{"id":1,"card":"***"}', b'{"id":2,"card":"***"}', b"card 4111"]
+
+
+def test_redact_field_keeps_what_it_does_not_touch(run: Run, golden: Golden, tmp_path: Path) -> None:
+    code, _ = run("redact_field", golden("mixed-5.3.3"), tmp_path / "copy", "--topic", "Orders", "--field", "no-such-field")
+    assert code == 0
+    columns = ["topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp", "bornHost", "properties"]
+    before, after = (
+        store_core.open_store(path).scan(columns=columns).read_all().to_pylist()
+        for path in (golden("mixed-5.3.3"), tmp_path / "copy")
+    )
+    assert after == before
+
+
+def test_migrate_topic(run: Run, golden: Golden, tmp_path: Path) -> None:
+    source, target = golden("mixed-5.3.3"), tmp_path / "target"
+    code, out = run("migrate_topic", source, target, "--topic", "Orders", "--topic", "Payments")
+    assert code == 0
+    assert out == shown_in_readme("migrate_topic")
+    code, out = run("migrate_topic", source, target, "--topic", "Payments", "--rename", "Paid")
+    assert (code, out) == (0, "Paid: 198 messages added, 198 now\n")
+    columns = ["topic", "queueId", "queueOffset", "keys", "body"]
+    wanted, found = (
+        store_core.open_store(path).scan([("topic", "=", "Orders")], columns).read_all().to_pylist()
+        for path in (source, target)
+    )
+    by_place = lambda row: (row["queueId"], row["queueOffset"])  # noqa: E731
+    assert sorted(found, key=by_place) == sorted(wanted, key=by_place)

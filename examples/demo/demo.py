@@ -145,8 +145,7 @@ def a_key_to_look_for(spark: SparkSession) -> tuple[str, str] | None:
     return min(few or counts, key=lambda pair: (pair not in joint, -counts[pair], pair), default=None)
 
 
-def lookup(spark: SparkSession, store: store_core.Store) -> None:
-    found = a_key_to_look_for(spark)
+def lookup(spark: SparkSession, store: store_core.Store, found: tuple[str, str] | None) -> None:
     if found is None:
         title("A lookup by key: no message here has keys")
         return
@@ -199,6 +198,32 @@ def time_range(spark: SparkSession, store: store_core.Store) -> None:
     )
 
 
+def write(spark: SparkSession, store: store_core.Store, found: tuple[str, str] | None) -> None:
+    """Some messages of one topic, changed, as a new store, which is read back."""
+    if found is None:
+        return
+    topic, key = found
+    title(f"The other way round: {topic} with its bodies in capitals, as a new store that a stock broker boots on")
+    code(f"""
+        upper = "SELECT topic, queueId, keys, tags, binary(upper(string(body))) AS body FROM messages WHERE topic = {topic!r}"
+        df = spark.sql(upper)
+        df.write.format("rocketmq-store").mode("append").save(new)
+    """)
+    with tempfile.TemporaryDirectory(prefix="rmq-spark-written-") as folder:
+        new = str(Path(folder) / "store")
+        changed = spark.sql(f"""
+            SELECT topic, queueId, keys, tags, binary(upper(string(body))) AS body FROM messages
+            WHERE topic = {topic!r} ORDER BY commitLogOffset LIMIT 10000
+        """)
+        changed.write.format("rocketmq-store").mode("append").save(new)
+        for name in sorted(each.relative_to(new).parts[0] for each in Path(new).iterdir()):
+            print(f"    {name}{'/' if (Path(new) / name).is_dir() else ''}")
+        written = store_core.open_store(new)
+        count = spark.read.format("rocketmq-store").load(new).count()
+        keyed = len(written.lookup(topic, key))
+        print(f"\n    read back: {count:,} messages, {keyed} of them with the key {key!r}")
+
+
 def your_own() -> None:
     title("Now your own store")
     python = os.path.relpath(sys.executable) if Path(sys.executable).is_relative_to(Path.cwd()) else "python"
@@ -229,8 +254,10 @@ def run(folder: str) -> None:
         spark = rmq_spark.session(**settings)
     ready = time.monotonic()
     messages_per_topic(spark, store.path)
-    lookup(spark, store)
+    found = a_key_to_look_for(spark)
+    lookup(spark, store, found)
     time_range(spark, store)
+    write(spark, store, found)
     done = time.monotonic()
     your_own()
     print(f"\n(Spark started in {ready - started:.1f} s, and answered in {done - ready:.1f} s.)")

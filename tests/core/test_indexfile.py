@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from store_core.files import LocalFiles
 from store_core.hashing import key_hash
+from store_core.indexbuild import DEFAULT_INDEX_SIZES, IndexContent
 from store_core.indexfile import (
     Chain,
     IndexDamage,
@@ -24,7 +25,6 @@ from store_core.indexfile import (
     OpenIndex,
     Unusable,
     chain,
-    encode_index,
     list_index_files,
     open_index,
     read_index_entries,
@@ -38,6 +38,32 @@ from tests.synthetic.index import IndexFile as PlainFile
 ROLLBACK = 0xC
 BEGIN = 1_700_000_000_000
 LOG_END = 1 << 40
+
+
+def encode_index(
+    key_hash: Any,
+    commit_log_offset: Any,
+    store_timestamp: Any,
+    *,
+    max_hash_slot_num: int = DEFAULT_INDEX_SIZES[0],
+    max_index_num: int = DEFAULT_INDEX_SIZES[1],
+    previous_end: tuple[int, int] = (0, 0),
+) -> tuple[bytearray, int]:
+    """(a whole index file, how many of the entries it took)."""
+    content = IndexContent(max_hash_slot_num, max_index_num, previous_end)
+    file = bytearray(40 + 4 * max_hash_slot_num + 20 * max_index_num)
+    at = 0
+    while at < len(key_hash):
+        position, part = content.entry_position, slice(at, at + 10_000)
+        data = content.put(key_hash[part], commit_log_offset[part], store_timestamp[part])
+        file[position : position + len(data)] = data
+        at += len(data) // 20
+        if content.is_full:
+            break
+    for position, data in content.changed_slots():
+        file[position : position + len(data)] = data
+    file[:40] = content.header()
+    return file, at
 
 
 class MemoryFiles(LocalFiles):

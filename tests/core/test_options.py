@@ -13,6 +13,7 @@ from store_core.errors import OptionError
 from store_core.options import OPTIONS, TABLES, Option, ReadOptions, markdown_table, parse_options
 from store_core.optiontypes import TYPES, loads
 from store_core.selection import Selection
+from store_core.writeoptions import WRITE_OPTIONS
 
 EXAMPLES: dict[str, tuple[object, object]] = {
     "path": ("/data/store", ("/data/store",)),
@@ -56,7 +57,7 @@ def test_table_values_and_dataclasses_agree() -> None:
     names = {f.name for cls in (Selection, ReadOptions) for f in dataclasses.fields(cls)} - {"selection"}
     assert {o.attribute for o in OPTIONS} == names
     assert set(EXAMPLES) == {o.name for o in OPTIONS}
-    assert {o.type for o in OPTIONS} == set(TYPES)
+    assert {o.type for o in (*OPTIONS, *WRITE_OPTIONS)} == set(TYPES)
     for option in OPTIONS:
         assert option.tables and set(option.tables) <= set(TABLES)
         default = value_of(option.name, ReadOptions())

@@ -60,7 +60,7 @@ def test_topics_that_are_not_there(spark: SparkSession, golden: Golden) -> None:
         ("nowhere", "nowhere: no such file or folder"),
         ("nowhere*", "nowhere*: nothing matches this pattern"),
         ("", ""),
-        ("s3://bucket/store", "s3://bucket/store: only local paths can be read so far"),
+        ("s3://bucket/store", "s3://bucket/store: only local paths can be read or written so far"),
     ],
 )
 def test_paths(spark: SparkSession, tmp_path: Path, path: str, sentence: str) -> None:

@@ -1,0 +1,95 @@
+"""Queues and index anew from the commitlog: `store_core.rebuild` on one thread against the recovery of RocketMQ's own store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from pathlib import Path
+
+from benchmarks import rocketmq
+from benchmarks.cache import root
+from benchmarks.context import Context
+from benchmarks.figures import Figure, alternate, rate, ratio
+from benchmarks.process import Program, python_program
+from benchmarks.stores import GeneratedStore
+
+__all__ = ["run"]
+
+_BUILT = ("consumequeue", "index")
+
+
+def run(context: Context) -> list[Figure]:
+    return [
+        _compare(context, "200 B bodies", context.store(200)),
+        _compare(context, "1,000 B bodies", context.store(1000)),
+    ]
+
+
+def _compare(context: Context, name: str, store: GeneratedStore) -> Figure:
+    scratch = root() / "rebuilt.partial"
+    cpu: list[float] = []
+    try:
+        folders = {each: _bare_copy(Path(store.path()), scratch / each) for each in ("store_core", "DefaultMessageStore")}
+        with python_program("rebuild_program") as ours, rocketmq.program("RebuildStore") as peer:
+
+            def one_pass(each: str, program: Program) -> float:
+                folder = folders[each]
+                for left in _BUILT:
+                    shutil.rmtree(folder / left, ignore_errors=True)
+                for left in ("checkpoint", "abort", "abort.bak"):
+                    (folder / left).unlink(missing_ok=True)
+                answer = program.ask(str(folder))
+                if answer["rows"] != store.messages:
+                    raise RuntimeError(f"{each} builds {answer['rows']} entries for {store.messages} messages")
+                cpu.append(answer.get("cpu", 0.0))
+                return float(answer["seconds"])
+
+            rounds = context.rounds(5)
+            seconds = alternate(
+                {
+                    "store_core": lambda: one_pass("store_core", ours),
+                    "DefaultMessageStore": lambda: one_pass("DefaultMessageStore", peer),
+                },
+                rounds,
+            )
+        _same(*folders.values())
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    busy = [each for each in cpu if each]
+    size = context.log_size(store.path())
+    return Figure(
+        f"rebuild of queues and index, synced, one thread: {name}",
+        ratio(seconds["DefaultMessageStore"], seconds["store_core"]),
+        "x DefaultMessageStore's recovery",
+        target=3,
+        at_least=True,
+        detail={
+            **{each: rate(taken, store.messages, size) for each, taken in seconds.items()},
+            "store_core, CPU": f"{statistics.median(busy):.3f} s",
+        },
+        samples=seconds,
+    )
+
+
+def _bare_copy(source: Path, folder: Path) -> Path:
+    """A store of the same commitlog files and nothing else; the files are links, which neither side writes to."""
+    (folder / "commitlog").mkdir(parents=True)
+    for file in (source / "commitlog").iterdir():
+        os.link(file, folder / "commitlog" / file.name)
+    return folder
+
+
+def _same(ours: Path, theirs: Path) -> None:
+    """Both sides did the same work: the queues' files are equal, and the index files by their order."""
+    for kind in _BUILT:
+        files = [sorted(path for path in (folder / kind).rglob("*") if path.is_file()) for folder in (ours, theirs)]
+        if len(files[0]) != len(files[1]):
+            raise RuntimeError(f"{len(files[0])} files in {kind}, expected {len(files[1])}")
+        for mine, wanted in zip(*files, strict=True):
+            with mine.open("rb") as left, wanted.open("rb") as right:
+                while (part := left.read(1 << 20)) == right.read(1 << 20):
+                    if not part:
+                        break
+                else:
+                    raise RuntimeError(f"{mine} is not as RocketMQ's own {wanted}")

@@ -1,0 +1,230 @@
+"""The commit of a write: gives staged records their places, copies them, builds queues and index, and publishes all at once.
+
+Twice over what the tasks say of their records: first to check all of it and to see where it goes, then to write. Nothing is
+published before the last byte is written and synced: a new store is made beside its place and moved there, an append is told to
+readers by a journal (`store_core.journal`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from store_core.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from store_core.described import Described
+from store_core.errors import OptionError, UnsupportedStoreError
+from store_core.existing import Existing
+from store_core.files import Files, LocalFiles
+from store_core.indexbuild import IndexBuilder
+from store_core.layout import TRANSACTION_MASK, TRANSACTION_PREPARED
+from store_core.logwrite import LogWriter
+from store_core.placing import Density, Placer, Times
+from store_core.queuebuild import QueueBuilder
+from store_core.staging import Staged, StagedBatch, read_about
+from store_core.steps import reached
+from store_core.writefiles import Writes
+from store_core.writeoptions import WriteOptions
+
+__all__ = ["Filled", "Survey", "fill", "survey", "sync"]
+
+_HALF_TOPICS: Final = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+_PROGRESS_SECONDS: Final = 5.0
+_log = logging.getLogger("store_core.commit")
+
+_Longs = npt.NDArray[np.int64]
+_Queue = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What staged records will be in a store. start: the place of the first. keep_places: whether they keep theirs. queues:
+    (first, next) queueOffset of each. topics: how many queues each needs.
+    """
+
+    start: int
+    end: int
+    keep_places: bool
+    times: Times
+    queues: dict[_Queue, tuple[int, int]]
+    topics: dict[str, int]
+    records: int
+    data_bytes: int
+
+
+def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteOptions, existing: Existing | None) -> Survey:
+    """Checks all that was staged, and sees where it goes.
+
+    Errors: OptionError for what a store can't hold (see `Placer.place`).
+    """
+    if any(each.given_times for each in staged):
+        times = Times.ALLOW if options.allow_unordered_times else Times.REFUSE
+    else:
+        times = Times.LIFT
+    placer = _placer(options, existing, times)
+    density = Density(options.log_file_size, existing.log_end if existing else None)
+    half: set[int] = set()
+    unknown: tuple[Described, int, int] | None = None
+    topics: dict[str, int] = {}
+    for batch in _batches(files, staging, staged):
+        described = batch.described
+        density.add(described)
+        placer.place(described)
+        half.update(described.records["commitLogOffset"][_half(described)].tolist())
+        for record, offset in batch.prepared.tolist():
+            if offset not in half and unknown is None:
+                unknown = described, record, offset
+        for at in np.unique(described.records["queue"]).tolist():
+            topic, queue_id = described.queues[at]
+            topics[topic] = max(topics.get(topic, 0), queue_id + 1)
+    if existing is not None and (mixed := sorted(existing.batch_topics & set(topics))):
+        raise UnsupportedStoreError(
+            f"topic {mixed[0]!r} has batch queues (queue.type=BatchCQ) in {existing.root}, which can't be written. Write the "
+            "topic to another store"
+        )
+    keep = options.preserve and density.holds and density.first >= 0
+    queues = placer.queues()
+    if existing is not None:
+        start = existing.log_end
+    elif keep:
+        start = density.first // options.log_file_size * options.log_file_size
+    else:
+        # a broker shows fillers as messages where the log begins at 0
+        start = options.log_file_size if any(first > 0 for first, _ in queues.values()) else 0
+    if unknown is not None and not keep:
+        described, record, offset = unknown
+        topic, queue_id = described.queues[int(described.records["queue"][record])]
+        raise OptionError(
+            f"column 'preparedTransactionOffset', topic {topic!r}, queue {queue_id}: {offset} is the place of a half message "
+            "that is not among the rows before it, so its new place is not known. Write the half messages too (with their "
+            "commitLogOffset and systemTopics=true), or set the column to 0"
+        )
+    end = start + placer.log_end - (existing.log_end if existing else 0)
+    return Survey(
+        start,
+        density.end if keep else end,
+        keep,
+        times,
+        queues,
+        topics,
+        sum(each.records for each in staged),
+        sum(each.data_bytes for each in staged),
+    )
+
+
+def _placer(options: WriteOptions, existing: Existing | None, times: Times) -> Placer:
+    return Placer(
+        options.log_file_size,
+        existing.log_end if existing else 0,
+        existing.last_timestamp if existing else 0,
+        existing.next_offsets if existing else {},
+        keep_offsets=options.preserve and not options.renumber,
+        times=times,
+    )
+
+
+def _batches(files: Files, staging: str, staged: Iterable[Staged]) -> Iterable[StagedBatch]:
+    for each in staged:
+        yield from read_about(files, staging, each)
+
+
+def _half(described: Described) -> npt.NDArray[np.bool_]:
+    """Which records may be those that a preparedTransactionOffset leads to, by their own commitLogOffset."""
+    records = described.records
+    halves = np.array([topic in _HALF_TOPICS for topic, _ in described.queues], np.bool_)
+    found: npt.NDArray[np.bool_] = halves[records["queue"]] | (records["sysFlag"] & TRANSACTION_MASK == TRANSACTION_PREPARED)
+    return found & (records["commitLogOffset"] >= 0)
+
+
+@dataclass
+class Filled:
+    """Files that were written. made: log files that were not there. touched: all, to be synced. checkpoint: of the store
+    then.
+    """
+
+    checkpoint: Checkpoint
+    made: tuple[str, ...]
+    index: tuple[str, ...]
+    touched: tuple[str, ...] = field(default=())
+
+
+def fill(
+    writes: Writes,
+    staging: str,
+    staged: Sequence[Staged],
+    plan: Survey,
+    options: WriteOptions,
+    existing: Existing | None,
+    root: str,
+    build: str,
+) -> Filled:
+    """Writes log, queues and index. root: where queues, and the log's files that are there, are continued. build: where new log
+    files and the index are made; the same for a new store.
+    """
+    files = LocalFiles()
+    size = options.log_file_size
+    placer = _placer(options, existing, plan.times)
+    placer.log_end, placer.keep_places = plan.start, plan.keep_places
+    present = {} if existing is None else {s.base_offset: s.path for s in existing.log if s.end_offset > plan.start}
+    log = LogWriter(writes, present, os.path.join(build, "commitlog"), size)
+    queues = QueueBuilder(files, writes, root, options.mapped_file_size_consume_queue or 0)
+    index = IndexBuilder(files, writes, build, options.max_hash_slot_num or 0, options.max_index_num or 0)
+    moved: dict[int, int] = {}
+    done, began = 0, time.monotonic()
+    said = began
+    try:
+        for batch in _batches(files, staging, staged):
+            placed = placer.place(batch.described)
+            which = _half(batch.described)
+            old = batch.described.records["commitLogOffset"][which].tolist()
+            moved.update(zip(old, placed.described.records["commitLogOffset"][which].tolist(), strict=True))
+            prepared = batch.prepared
+            where = [moved.get(offset, offset) for offset in prepared["preparedTransactionOffset"].tolist()]
+            log.add(batch, placed, (prepared["record"].astype(np.int64), np.array(where, np.int64)))
+            queues.add(placed.described)
+            index.add(placed.described)
+            done += len(placed.described)
+            reached("batch written")
+            if (now := time.monotonic()) - said > _PROGRESS_SECONDS:
+                said = now
+                _log.info("%s: %d of %d messages written, %.0f/s", root, done, plan.records, done / (now - began))
+        touched = log.finish()
+    except BaseException:
+        log.cancel()
+        raise
+    reached("log written")
+    of_queues = queues.finish()
+    reached("queues written")
+    of_index = index.finish()
+    reached("index written")
+    before = (read_checkpoint(files, existing.root) if existing else None) or Checkpoint()
+    checkpoint = Checkpoint(
+        physic_msg_timestamp=placer.last_timestamp,
+        logics_msg_timestamp=placer.last_timestamp,
+        index_msg_timestamp=index.full_until or before.index_msg_timestamp,
+        master_flushed_offset=before.master_flushed_offset,
+        confirm_phy_offset=placer.log_end,
+        logics_physical_offset=before.logics_physical_offset,
+    )
+    writes.replace(os.path.join(build, "checkpoint"), encode_checkpoint(checkpoint))
+    return Filled(checkpoint, log.made, of_index, (*touched, *of_queues, *of_index))
+
+
+def sync(writes: Writes, root: str, paths: Iterable[str], folders: Iterable[str] = ()) -> None:
+    """Waits until files, the folders that they stand in up to `root`, and further `folders` are on the disk."""
+    named = {root, *folders}
+    for path in paths:
+        writes.fsync_file(path)
+        folder = os.path.dirname(path)
+        while folder not in named and folder.startswith(root):
+            named.add(folder)
+            folder = os.path.dirname(folder)
+    for folder in sorted(named, key=len, reverse=True):
+        writes.fsync_folder(folder)
+    reached("synced")

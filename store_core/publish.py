@@ -1,0 +1,181 @@
+"""Makes what was staged the store, all at once: a new store is moved into its place, an append is published by a journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from store_core.checkpoint import Checkpoint
+from store_core.commit import Survey, fill, sync
+from store_core.config import read_tree, read_whole
+from store_core.configwrite import STATE_FILES, merged_topics
+from store_core.existing import Existing
+from store_core.files import LocalFiles, swap_file, swap_folder
+from store_core.journal import ABORT, JOURNAL, LOCK, Journal, encode_journal
+from store_core.layout import QUEUE_UNIT
+from store_core.locks import hold
+from store_core.queues import list_queues
+from store_core.recovery import LOCK_CONTENT, finish, undo
+from store_core.segments import file_name
+from store_core.staging import Staged
+from store_core.steps import reached
+from store_core.writefiles import HeldLock, Writes
+from store_core.writeoptions import WriteOptions
+
+__all__ = ["publish_append", "publish_new"]
+
+_Tree = Mapping[str, Any]
+
+
+# --- a new store -----------------------------------------------------------------------------------------------------
+def publish_new(
+    writes: Writes,
+    build: str,
+    staging: str,
+    staged: Sequence[Staged],
+    plan: Survey,
+    options: WriteOptions,
+    root: str,
+    now_ms: int,
+) -> Checkpoint:
+    """Makes a store of what was staged in the folder `build`, which is beside `root`, and moves it there.
+
+    A store that is in `root` is moved away first, and removed at last; its lock is held.
+    """
+    filled = fill(writes, staging, staged, plan, options, None, build, build)
+    writes.make_folder(os.path.join(build, "commitlog"))
+    writes.make_folder(os.path.join(build, "config"))
+    files = LocalFiles()
+    like: _Tree = {}
+    if options.config_from is not None:
+        like = read_tree(files, options.config_from, "topics.json").value
+        for name in STATE_FILES:
+            for found in (name, f"{name}.bak"):
+                data = read_whole(files, os.path.join(options.config_from, "config", found))
+                if data:
+                    writes.replace(os.path.join(build, "config", name), data)
+                    break
+    topics = merged_topics({}, _queue_counts(plan, options), like, now_ms)
+    writes.replace(os.path.join(build, "config", "topics.json"), topics)
+    writes.replace(os.path.join(build, LOCK), LOCK_CONTENT)
+    reached("config written")
+    sync(writes, build, filled.touched, [os.path.join(build, "commitlog")])
+    writes.remove_folder(staging)
+    writes.fsync_folder(build)
+    reached("staging removed")
+    parent = os.path.dirname(root)
+    if not files.list(root):  # nothing, or an empty folder
+        writes.rename(build, root)
+        writes.fsync_folder(parent)
+        reached("new moved in")
+        return filled.checkpoint
+    _swap(writes, build, root)
+    return filled.checkpoint
+
+
+def _swap(writes: Writes, build: str, root: str) -> None:
+    parent, note = os.path.split(swap_file(root))
+    id = build.rpartition("-")[2]
+    old = swap_folder(root, "old", id)
+    writes.replace(swap_file(root), id.encode())
+    with hold(writes, parent, note):
+        reached("swap noted")
+        writes.rename(root, old)
+        reached("old moved away")
+        writes.rename(build, root)
+        writes.fsync_folder(parent)
+        reached("new moved in")
+        writes.remove_folder(old)
+        reached("old removed")
+        writes.remove(swap_file(root))
+        writes.fsync_folder(parent)
+        reached("swap forgotten")
+
+
+# --- an append -------------------------------------------------------------------------------------------------------
+def publish_append(
+    writes: Writes,
+    staging: str,
+    staged: Sequence[Staged],
+    plan: Survey,
+    options: WriteOptions,
+    existing: Existing,
+    now_ms: int,
+    lock: HeldLock,
+) -> Checkpoint:
+    """Puts what was staged behind the end of a store, whose lock is held."""
+    root = existing.root
+    journal = _journal(staging, plan, options, existing)
+    writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
+    try:
+        reached("journal written")
+        lock.rewrite(b"")
+        reached("lock emptied")
+        if not existing.unclean:
+            writes.create(os.path.join(root, ABORT), 0)
+            writes.fsync_file(os.path.join(root, ABORT))
+            writes.fsync_folder(root)
+            reached("abort made")
+        for path, (end, size) in journal.ends.items():
+            if path.startswith("commitlog") and existing.torn:
+                writes.resize(os.path.join(root, path), end)
+                writes.resize(os.path.join(root, path), size)
+        build = os.path.join(staging, "store")
+        writes.make_folder(os.path.join(build, "index"))
+        files = LocalFiles()
+        for entry in files.list(os.path.join(root, "index"))[-1:]:
+            writes.copy(entry.path, os.path.join(build, "index", entry.name))
+        filled = fill(writes, staging, staged, plan, options, existing, root, build)
+        writes.make_folder(os.path.join(build, "config"))
+        tree = read_tree(files, root, "topics.json").value
+        topics = merged_topics(tree, _queue_counts(plan, options), {}, now_ms)
+        writes.replace(os.path.join(build, "config", "topics.json"), topics)
+        reached("config written")
+        sync(writes, root, filled.touched)
+        moved = [*filled.made, *filled.index, os.path.join(build, "checkpoint"), os.path.join(build, "config", "topics.json")]
+        moves = tuple((os.path.relpath(path, root), os.path.relpath(path, build)) for path in moved)
+        done = replace(journal, state="published", ends={}, fresh=(), moves=moves)
+    except BaseException:
+        undo(writes, root, journal, lock)
+        raise
+    writes.replace(os.path.join(root, JOURNAL), encode_journal(done))
+    reached("published")
+    finish(LocalFiles(), writes, root, done, lock)
+    reached("staging removed")
+    return filled.checkpoint
+
+
+def _journal(staging: str, plan: Survey, options: WriteOptions, existing: Existing) -> Journal:
+    """Where everything ends that will be written to in place, and what will be made in place: queue files."""
+    root, size = existing.root, options.mapped_file_size_consume_queue or 0
+    files = LocalFiles()
+    ends: dict[str, tuple[int, int]] = {}
+    for segment in existing.log:
+        if segment.end_offset > plan.start:
+            end = max(plan.start - segment.base_offset, 0)
+            ends[os.path.relpath(segment.path, root)] = (end, segment.length)
+    fresh: dict[str, None] = {}
+    topics = {topic for topic, _ in plan.queues}
+    present = {(queue.topic, queue.queue_id) for queue in list_queues(files, root, topics)}
+    for (topic, queue_id), (_, next) in plan.queues.items():
+        folder = os.path.join("consumequeue", topic, str(queue_id))
+        if (topic, queue_id) not in present:
+            new_topic = files.folder(os.path.join(root, "consumequeue", topic)) is None
+            fresh[os.path.dirname(folder) if new_topic else folder] = None
+            continue
+        before = existing.next_offsets[topic, queue_id] * QUEUE_UNIT.itemsize
+        for base in range(before // size * size, next * QUEUE_UNIT.itemsize, size):
+            path = os.path.join(folder, file_name(base))
+            if (found := files.size(os.path.join(root, path))) is None:
+                fresh[path] = None
+            else:
+                ends[path] = (max(before - base, 0), found)
+    return Journal("publishing", os.path.relpath(staging, root), ends, tuple(fresh), (), existing.unclean)
+
+
+def _queue_counts(plan: Survey, options: WriteOptions) -> dict[str, int]:
+    """How many queues each topic is to have: those that are used, and as many as a broker gives a topic that it makes."""
+    least = 0 if options.preserve else options.default_topic_queue_nums
+    return {topic: count if topic.startswith("%") else max(count, least) for topic, count in plan.topics.items()}
