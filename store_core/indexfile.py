@@ -35,6 +35,7 @@ __all__ = [
     "Unusable",
     "chain",
     "encode_index",
+    "link_entries",
     "list_index_files",
     "open_index",
     "read_index_entries",
@@ -289,7 +290,7 @@ def _misfit(files: Files, index: OpenIndex) -> str | None:
         return reason
     slots, of_entry = np.unique(first.key_hash % index.slots, return_inverse=True)
     numbers = np.zeros(len(slots), dtype=np.int32)
-    if bool((_link(of_entry, 1, numbers) != first.prev_index_no).any()):
+    if bool((link_entries(of_entry, 1, numbers) != first.prev_index_no).any()):
         return "the chains of the first entries don't fit their slots"
     for slot, number in zip(slots.tolist(), numbers.tolist(), strict=True):
         newest = _newest(files, index, slot)
@@ -426,7 +427,7 @@ def _entries_fault(files: Files, index: OpenIndex) -> str | None:
     for entries in read_index_entries(files, index):
         if reason := _entry_fault(index, entries):
             return reason
-        prev = _link(entries.key_hash % index.slots, int(entries.index_no[0]), newest)
+        prev = link_entries(entries.key_hash % index.slots, int(entries.index_no[0]), newest)
         if reason := _first(entries, prev != entries.prev_index_no, "prevIndexNo", entries.prev_index_no, "exactly", prev):
             return reason
         used += int(np.count_nonzero(prev == 0))
@@ -495,7 +496,7 @@ def _first(
     return f"entry {entries.index_no[i]}: {name} is {found[i]}: expected {relation} {bound}"
 
 
-def _link(slots: npt.NDArray[Any], first: int, newest: npt.NDArray[Any]) -> _Numbers:
+def link_entries(slots: npt.NDArray[Any], first: int, newest: npt.NDArray[Any]) -> _Numbers:
     """prevIndexNo of entries `first`, first + 1, ... that go to these slots; `newest`, by slot, is brought up to date."""
     order = np.argsort(slots, kind="stable")
     slot = slots[order]
@@ -547,7 +548,7 @@ def encode_index(
         entries["commitLogOffset"] = commit_log_offset[part]
         if begin > 0:
             entries["timeDiff"] = np.clip((store_timestamp[part] - begin) // 1000, 0, _INT_MAX)
-        entries["prevIndexNo"] = prev = _link(key_hash[part] % max_hash_slot_num, start + 1, newest)
+        entries["prevIndexNo"] = prev = link_entries(key_hash[part] % max_hash_slot_num, start + 1, newest)
         used += int(np.count_nonzero(prev == 0))
     if count:
         # the first entry's timeDiff is taken before beginTimestamp becomes its own: it counts from the end of the file before
