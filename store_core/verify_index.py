@@ -6,9 +6,11 @@ Whether its entries are keys of the records that they lead to is `verify_keys`' 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from store_core.files import Files
 from store_core.findings import ERROR, WARNING, Finding
@@ -21,6 +23,7 @@ __all__ = ["check_index"]
 
 _SLOT: Final = 4
 _SLOTS_READ: Final = 50_000
+_MOST_COUNTED: Final = 1_000
 _HEAD: Final = INDEX_HEADER.itemsize
 _ENTRY: Final = INDEX_ENTRY.itemsize
 
@@ -54,7 +57,7 @@ def _times(spec: Spec, index: OpenIndex, files: Files) -> Iterator[Finding]:
             yield Finding("index-header", index.path, *_field(name), expected, f"{name} {time}")
 
 
-def _chains(index: OpenIndex, files: Files, newest: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Iterator[Finding]:
+def _chains(index: OpenIndex, files: Files, newest: npt.NDArray[np.int32]) -> Iterator[Finding]:
     """Every link against what the hashes in front of it make it; returns how many slots are used."""
     used = 0
     run: Finding | None = None
@@ -89,7 +92,7 @@ def _counted(run: Finding, count: int) -> Finding:
     return Finding(run.kind, run.file, run.start, run.end, run.expected, run.found + more)
 
 
-def _slots(index: OpenIndex, files: Files, newest: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Iterator[Finding]:
+def _slots(index: OpenIndex, files: Files, newest: npt.NDArray[np.int32]) -> Iterator[Finding]:
     for first in range(0, index.slots, _SLOTS_READ):
         expected = newest[first : first + _SLOTS_READ]
         place = _HEAD + _SLOT * first
@@ -120,13 +123,13 @@ def _counts(facts: StoreFacts, index: OpenIndex, files: Files, used: int) -> Ite
     if index.index_count < index.capacity:
         behind = files.read(index.path, index.entry_position(index.index_count), _ENTRY)
         if behind.strip(b"\0"):
-            more = sum(1 for _ in _uncounted(index, files))
+            more = sum(1 for _ in islice(_uncounted(index, files), _MOST_COUNTED))
             severity = WARNING if facts.abort else ERROR
             yield Finding(
                 "index-header",
                 index.path,
                 *_field("indexCount"),
-                f"indexCount {index.index_count + more}: entries stand there up to {index.entries + more}",
+                f"indexCount {index.index_count + more} or more: entries stand there up to {index.entries + more} at least",
                 f"indexCount {index.index_count}",
                 severity,
             )

@@ -229,7 +229,12 @@ class KeyCheck:
                 continue
             start, end = int(places[row]), int(places[row] + sizes[row])
             run = self._open
-            if run is not None and run.covered == inside and run.segment.path == segment.path and not self._between(run.end, start):
+            if (
+                run is not None
+                and run.covered == inside
+                and run.segment.path == segment.path
+                and not self._between(run.end, start)
+            ):
                 run.messages += start >= run.end
                 run.keys, run.end = run.keys + 1, end
                 continue

@@ -78,7 +78,9 @@ def _gap(facts: StoreFacts, files: Files, gap: Gap) -> Iterator[Finding]:
     if gap.is_tail and (kind == "recycled" or facts.abort):
         severity = WARNING
         if kind != "recycled":
-            consequence = "The recovery that abort brings about cuts the log here, as after every crash; nothing behind was whole."
+            consequence = (
+                "The recovery that abort brings about cuts the log here, as after every crash; nothing behind was whole."
+            )
     elif gap.is_tail:
         consequence = "A recovery cuts the log here: the message is lost, and queue entries that lead to it are cut off."
     expected = fault.expected or ("free space: zeros" if kind == "recycled" and gap.is_tail else "a whole record of this place")

@@ -95,7 +95,7 @@ def _place(queue: Queue, file: QueueFile, entries: Entries, i: int, files: Files
     if not queue.batch:
         return int(entries.queue_offset[i]) * queue.unit_size - file.base_offset
     # a batch unit's place is where its bytes are: its number does not say
-    wanted = entries.commit_log_offset[i].astype(">i8").tobytes()
+    wanted = int(entries.commit_log_offset[i]).to_bytes(8, "big")
     data = files.read(file.path, 0, file.length)
     at = data.find(wanted)
     while at >= 0 and at % queue.unit_size:
@@ -233,4 +233,3 @@ def _is_damaged(files: Files, segment: Segment, offset: int, size: int, records_
     closes = int.from_bytes(head[4:8], "big", signed=True) == BLANK_MAGIC
     behind = segment.base_offset < records_until
     return closes or fault.was_record or (behind and fault.what == "zeros")
-

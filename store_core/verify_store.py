@@ -54,7 +54,9 @@ def _log_files(spec: Spec, facts: StoreFacts, files: Files) -> Iterator[Finding]
     for segment in spec.log:
         if segment.length != usual:
             low, high = sorted((segment.length, usual))
-            yield Finding("file-length", segment.path, low, high, f"{usual} bytes, as most commitlog files", _bytes(segment.length))
+            yield Finding(
+                "file-length", segment.path, low, high, f"{usual} bytes, as most commitlog files", _bytes(segment.length)
+            )
     for before, after in itertools.pairwise(spec.log):
         start = max(before.end_offset, before.base_offset + usual)  # a file that is too short is a finding of its own
         if start < after.base_offset:
@@ -90,7 +92,9 @@ def _queue_files(facts: StoreFacts, files: Files, root: str) -> Iterator[Finding
             for file in queue.files:
                 if file.length != usual:
                     low, high = sorted((file.length, usual))
-                    yield Finding("file-length", file.path, low, high, f"{usual} bytes, as most queue files", _bytes(file.length))
+                    yield Finding(
+                        "file-length", file.path, low, high, f"{usual} bytes, as most queue files", _bytes(file.length)
+                    )
                 if not batch and file.base_offset % queue.unit_size:
                     expected = f"a multiple of {queue.unit_size}, the bytes of a unit"
                     yield Finding("stray-file", file.path, None, None, expected, f"a name that says {file.base_offset}")
@@ -116,9 +120,13 @@ def _index_files(spec: Spec, facts: StoreFacts, files: Files, root: str) -> Iter
             max_phys=spec.log.max_offset,
         )
         if isinstance(opened, Unusable):
-            yield Finding("index-header", file.path, 0, 40, "counts, times and offsets that fit the file and the log", opened.reason)
+            yield Finding(
+                "index-header", file.path, 0, 40, "counts, times and offsets that fit the file and the log", opened.reason
+            )
         elif opened.entries and file.path not in used:
-            found = f"commitLogOffsets {opened.begin_phy_offset} to {opened.end_phy_offset}, in front of where another file ends"
+            found = (
+                f"commitLogOffsets {opened.begin_phy_offset} to {opened.end_phy_offset}, in front of where another file ends"
+            )
             yield Finding("index-unread", file.path, 0, 40, "index files one behind the other", found)
 
 
@@ -192,7 +200,13 @@ def _config(spec: Spec, facts: StoreFacts, files: Files, root: str) -> Iterator[
                 elif queue.queue_id >= config.read_queue_nums and first < stop and queue.topic != SCHEDULE_TOPIC:
                     expected = f"readQueueNums of at least {queue.queue_id + 1} for {queue.topic}"
                     yield Finding(
-                        "topic-queues", topics.paths[0], None, None, expected, f"readQueueNums {config.read_queue_nums}", WARNING
+                        "topic-queues",
+                        topics.paths[0],
+                        None,
+                        None,
+                        expected,
+                        f"readQueueNums {config.read_queue_nums}",
+                        WARNING,
                     )
     except CorruptStoreError as e:
         yield _unreadable(e, root)

@@ -145,4 +145,3 @@ class UnitCheck:
         expected = f"entries for queueOffsets {run.first} to {run.last} of {topic}/{queue_id}"
         found = f"none for {run.count} record{'s' * (run.count > 1)}, the first at commitLogOffset {run.place}{why}"
         return Finding("queue-missing", path, start, end, expected, found, severity, consequence)
-
