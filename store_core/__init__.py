@@ -4,22 +4,28 @@ import store_core
 store = store_core.open_store("path/to/store")
 store.scan(where=[("topic", "=", "Orders")], columns=["queueOffset", "body"]).read_all()
 store.lookup("Orders", "order-4711")
+
+Names are imported when they are asked for: the command line's help needs no numpy.
 """
 
 from __future__ import annotations
 
-from store_core.errors import (
-    CorruptStoreError,
-    OptionError,
-    StoreChangedError,
-    StoreError,
-    StoreNotFoundError,
-    StoreWarning,
-    UnsupportedStoreError,
-)
-from store_core.execute import read_task
-from store_core.plan import Plan, Spec, Task
-from store_core.store import Store, open_store, schema_of
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from store_core.errors import (
+        CorruptStoreError,
+        OptionError,
+        StoreChangedError,
+        StoreError,
+        StoreNotFoundError,
+        StoreWarning,
+        UnsupportedStoreError,
+    )
+    from store_core.execute import read_task
+    from store_core.plan import Plan, Spec, Task
+    from store_core.store import Store, open_store, schema_of
 
 __all__ = [
     "CorruptStoreError",
@@ -37,3 +43,14 @@ __all__ = [
     "read_task",
     "schema_of",
 ]
+
+_HOMES = {"read_task": "execute", "Store": "store", "open_store": "store", "schema_of": "store"}
+_HOMES |= dict.fromkeys(("Plan", "Spec", "Task"), "plan")
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
