@@ -1,4 +1,4 @@
-"""The CRCs of whole batches of records: that of the body (`UtilAll#crc32`), that of the record (`MessageDecoder#createCrc32`)."""
+"""The CRCs of whole batches of records: of the body (`UtilAll#crc32`) and of the record (`MessageDecoder#createCrc32`)."""
 
 from __future__ import annotations
 

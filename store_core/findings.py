@@ -46,8 +46,8 @@ KINDS: Final[dict[str, Kind]] = {
     "lengths": Kind("a record's lengths do not add up to its size", _CUT),
     "physical-offset": Kind(
         "a record says that it stands elsewhere",
-        "Recovery does not check it: the wrong place is copied into queues and index that are rebuilt, and 5.3.2 and later decide "
-        "by it what is dispatched. Only 5.5.0 with checkCommitLogOffsetOnRecover=true cuts the log here.",
+        "Recovery does not check it: the wrong place is copied into queues and index that are rebuilt, and 5.3.2 and later "
+        "decide by it what is dispatched. Only 5.5.0 with checkCommitLogOffsetOnRecover=true cuts the log here.",
     ),
     "body-crc": Kind(
         "a body's CRC is wrong",
@@ -56,33 +56,34 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "properties-crc": Kind(
         "a record's own CRC is wrong",
-        "Only a broker with forceVerifyPropCRC=true looks at it: its recovery cuts the log here. Others deliver the message with "
-        "whatever its topic, properties or header say now.",
+        "Only a broker with forceVerifyPropCRC=true looks at it: its recovery cuts the log here. Others deliver the message "
+        "with whatever its topic, properties or header say now.",
     ),
     "blank": Kind(
         "a file's closing record is damaged",
-        "A recovery that walks this file takes this for the end of the log: every later commitlog file is deleted, with the queue "
-        "entries that lead there.",
+        "A recovery that walks this file takes this for the end of the log: every later commitlog file is deleted, with the "
+        "queue entries that lead there.",
     ),
     "zeros": Kind("zeros between records", _CUT),
     "recycled": Kind(
         "bytes of an older record",
-        "Behind the last record they are harmless where they fail a broker's checks. A whole old record passes them (its place is "
-        "not checked) and is dispatched once more, under its old place.",
+        "Behind the last record they are harmless where they fail a broker's checks. A whole old record passes them (its "
+        "place is not checked) and is dispatched once more, under its old place.",
     ),
     "gap": Kind(
         "commitlog files are missing",
-        "The broker starts, and its log ends in front of the gap for all that walks it: a recovery that does deletes every later "
-        "file. Messages in the missing files are lost; their queue entries answer MESSAGE_WAS_REMOVING or nothing.",
+        "The broker starts, and its log ends in front of the gap for all that walks it: a recovery that does deletes every "
+        "later file. Messages in the missing files are lost; their queue entries answer MESSAGE_WAS_REMOVING or nothing.",
     ),
     "overlap": Kind(
         "two files hold the same offsets",
-        "A broker with several commitlog paths maps both and reads whichever its search meets; it may write on in the wrong one.",
+        "A broker with several commitlog paths maps both and reads whichever its search meets; it may write on in the wrong "
+        "one.",
     ),
     "file-length": Kind(
         "a file's length is not that of the others",
-        "The load fails and the broker does not start: every file must have exactly the configured size (but 4.4.0 and older, and "
-        "4.9.2, which silently leave out this file and all later ones).",
+        "The load fails and the broker does not start: every file must have exactly the configured size (but 4.4.0 and older, "
+        "and 4.9.2, which silently leave out this file and all later ones).",
     ),
     "stray-file": Kind(
         "a file that does not belong into a data folder",
@@ -96,7 +97,8 @@ KINDS: Final[dict[str, Kind]] = {
     "queue-nowhere": Kind("a queue entry leads to no record", _WRONG_PLACE),
     "queue-size": Kind(
         "a queue entry has another size than its record",
-        "The queue is used as it is: a pull reads this many bytes and gets a cut or a glued message, which the client can't decode.",
+        "The queue is used as it is: a pull reads this many bytes and gets a cut or a glued message, which the client can't "
+        "decode.",
     ),
     "queue-other": Kind("a queue entry leads to a record of another queue", _WRONG_PLACE),
     "queue-shifted": Kind(
@@ -110,23 +112,24 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "queue-order": Kind(
         "queue entries are out of order",
-        "Searches by time and by place in this queue bisect it and may answer wrong: consumers may start at a wrong offset, and the "
-        "queue's first valid offset may be set wrong.",
+        "Searches by time and by place in this queue bisect it and may answer wrong: consumers may start at a wrong offset, "
+        "and the queue's first valid offset may be set wrong.",
     ),
     "queue-tags": Kind(
         "a queue entry's tagsCode is not that of its record",
-        "Consumers that subscribe by tag do not get the message, since the broker filters by this number; those of all tags do.",
+        "Consumers that subscribe by tag do not get the message, since the broker filters by this number; those of all tags "
+        "do.",
     ),
     "queue-missing": Kind(
         "records have no queue entry",
-        "Consumers never get these messages. A recovery stops at the first invalid entry of a queue and cuts off what is behind; "
-        "at a queue's end 5.3.2 and later add what is missing, but for the message right at the queues' end, and 5.0.0 to 5.3.1 "
-        "nothing, unless abort is there.",
+        "Consumers never get these messages. A recovery stops at the first invalid entry of a queue and cuts off what is "
+        "behind; at a queue's end 5.3.2 and later add what is missing, but for the message right at the queues' end, and "
+        "5.0.0 to 5.3.1 nothing, unless abort is there.",
     ),
     "queue-none": Kind(
         "the store has no queues",
-        "With abort a broker builds them anew from the log, 5.4.0 and later from its last 10 files only (commitLogRecoverMaxNum); "
-        "without abort 5.0.0 to 5.3.1 leave all queues empty.",
+        "With abort a broker builds them anew from the log, 5.4.0 and later from its last 10 files only "
+        "(commitLogRecoverMaxNum); without abort 5.0.0 to 5.3.1 leave all queues empty.",
     ),
     "queue-unread": Kind(
         "queues that this program does not read",
@@ -135,13 +138,13 @@ KINDS: Final[dict[str, Kind]] = {
     # --- index
     "index-header": Kind(
         "an index file's counts or times are wrong",
-        "The file is used as it is, its header is never checked: new entries go to the wrong number, or queries pass over the file "
-        "by its times. Delete it for a broker to be right about what it does not find.",
+        "The file is used as it is, its header is never checked: new entries go to the wrong number, or queries pass over the "
+        "file by its times. Delete it for a broker to be right about what it does not find.",
     ),
     "index-chain": Kind(
         "a chain of an index file is broken or runs in a loop",
-        "Queries walk it as it is: keys behind the break are not found, and a loop costs a query up to its number of hits again and "
-        "again.",
+        "Queries walk it as it is: keys behind the break are not found, and a loop costs a query up to its number of hits "
+        "again and again.",
     ),
     "index-nowhere": Kind(
         "an index entry leads to no record",
@@ -154,34 +157,35 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "index-doubled": Kind(
         "a key of a record is indexed twice",
-        "Queries count the message twice against their 64 hits. A broker leaves this behind when it dispatches its last message "
-        "again after a crash.",
+        "Queries count the message twice against their 64 hits. A broker leaves this behind when it dispatches its last "
+        "message again after a crash.",
     ),
     "index-missing": Kind(
         "keys are not in the index",
-        f"{_NOT_FOUND} A broker never adds what is missing: after abort it indexes only from the file on where its recovery began.",
+        f"{_NOT_FOUND} A broker never adds what is missing: after abort it indexes only from the file on where its recovery "
+        "began.",
     ),
     "index-none": Kind(
         "the store has no index",
-        "No message is found by key, unless the index is in a RocksDB. A broker builds it from where its recovery begins, which "
-        "is the whole log only with abort and (5.4.0 and later) at most 10 commitlog files.",
+        "No message is found by key, unless the index is in a RocksDB. A broker builds it from where its recovery begins, "
+        "which is the whole log only with abort and (5.4.0 and later) at most 10 commitlog files.",
     ),
     "index-unread": Kind("index files that can't be told apart", "Their keys were not checked."),
     # --- what stands beside
     "abort": Kind(
         "the broker runs, or was killed",
-        "The next start recovers: it walks the log from the newest file that the checkpoint vouches for, cuts it at the first bad "
-        "record, and deletes and rebuilds the last index file; keys of messages before that file are lost from it.",
+        "The next start recovers: it walks the log from the newest file that the checkpoint vouches for, cuts it at the first "
+        "bad record, and deletes and rebuilds the last index file; keys of messages before that file are lost from it.",
     ),
     "checkpoint-ahead": Kind(
         "the checkpoint is ahead of the store",
-        "A recovery after a crash trusts it and begins too late: damage before that is not seen, and queue and index entries that "
-        "are missing there stay missing.",
+        "A recovery after a crash trusts it and begins too late: damage before that is not seen, and queue and index entries "
+        "that are missing there stay missing.",
     ),
     "checkpoint-behind": Kind(
         "the checkpoint is behind the store",
-        "A recovery after a crash begins earlier than it had to: it takes longer, and index files that are whole may be deleted and "
-        "built anew.",
+        "A recovery after a crash begins earlier than it had to: it takes longer, and index files that are whole may be "
+        "deleted and built anew.",
     ),
     "topic-missing": Kind(
         "a topic with messages is not in topics.json",
@@ -194,13 +198,13 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "consumer-offset": Kind(
         "a consumer's offset is outside of its queue",
-        "Above the queue's end a pull is answered with PULL_OFFSET_MOVED and the consumer goes on at the end: what it was to get "
-        "in between it never gets. Below its first offset it goes on at the first.",
+        "Above the queue's end a pull is answered with PULL_OFFSET_MOVED and the consumer goes on at the end: what it was to "
+        "get in between it never gets. Below its first offset it goes on at the first.",
     ),
     "delay-offset": Kind(
         "a delay level's offset is outside of its queue",
-        "It is corrected into the queue at load: below its first offset nothing is delivered twice, above its end messages that "
-        "come later wait for nothing.",
+        "It is corrected into the queue at load: below its first offset nothing is delivered twice, above its end messages "
+        "that come later wait for nothing.",
     ),
     "config": Kind(
         "a file of config/ can't be read",

@@ -64,10 +64,10 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
     folders += [(os.path.join(e.path, "data"), Framing.DLEDGER) for e in entries if e.is_dir and e.name.startswith(_DLEDGER)]
     if folders:
         segments = [segment for folder, framing in folders for segment in _segments(files.list(folder), framing)]
-        name = options.broker_name or settings.broker_name
+        broker = options.broker_name or settings.broker_name
         if options.table == "verify":
-            return Listing(path, path, *_without_overlaps(segments, name))
-        return Listing(path, path, _log(segments), name)
+            return Listing(path, path, *_without_overlaps(segments, broker))
+        return Listing(path, path, _log(segments), broker)
     alone = _segments(entries, Framing.PLAIN)
     if alone and (framing := _framing_of(files, alone)) is not None:
         return Listing(path, None, _log(_segments(entries, framing)), options.broker_name)

@@ -231,8 +231,8 @@ Piece = (
 
 @dataclass(frozen=True)
 class StoreFacts:
-    """What the tasks of a check share. `root`: None for a commitlog alone. `indexes`: those that can be read, oldest first, whose
-    ranges ascend.
+    """What the tasks of a check share. `root`: None for a commitlog alone. `indexes`: those that can be read, oldest first,
+    whose ranges ascend.
 
     `unread_index`: whether there are others. `topics`: those of topics.json, None where it can't tell. `usual_length`: bytes of
     most commitlog files. `overlaps`: commitlog files left out of the log, each with the file that holds its offsets too.

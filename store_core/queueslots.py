@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -69,7 +70,7 @@ def _batch_units_at(files: Files, queue: Queue, numbers: Int64) -> Slots:
     first, last = int(numbers[0]), int(numbers[-1])
     for file in queue.files:
         count = file.length // queue.unit_size
-        at = max(bisect_left(range(count), first, key=lambda i, file=file: _number(files, file, i)) - 1, 0)
+        at = max(bisect_left(range(count), first, key=partial(_number, files, file)) - 1, 0)
         while at < count:
             entries = _batch(files, file, at, min(_BATCH_READ, count - at))
             sound = entries[entries.is_valid]

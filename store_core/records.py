@@ -139,8 +139,8 @@ def first_record(files: Files, log: Log, start: int, stop: int) -> int | None:
 class Fault:
     """What is wrong with bytes where a record was expected.
 
-    `what`: zeros, magic, place, size or lengths. `was_record`: it is the torn or damaged record of this place, not an older one.
-    `size`: what the bytes say is the record's size; 0 where they say nothing.
+    `what`: zeros, magic, place, size or lengths. `was_record`: it is the torn or damaged record of this place, not an older
+    one. `size`: what the bytes say is the record's size; 0 where they say nothing.
     """
 
     what: str

@@ -225,8 +225,8 @@ class Store:
     def verify(self, **options: Any) -> pa.Table:
         """The store checked against itself: a row per finding, with what a broker would make of it; see `findings.KINDS`.
 
-        Options of `open_store` that only say what is read, such as `keys` or `mode`, are of no account here. A store that can't be
-        opened because two files hold the same offsets is checked with open_store(path, table="verify").
+        Options of `open_store` that only say what is read, such as `keys` or `mode`, are of no account here. A store that
+        can't be opened because two files hold the same offsets is checked with open_store(path, table="verify").
         """
         taken = {option.name.lower() for option in OPTIONS if "verify" in option.tables}
         given = {name: value for name, value in self._given.items() if name.lower() in taken}

@@ -5,9 +5,9 @@ Whether its entries are keys of the records that they lead to is `verify_keys`' 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,9 @@ def check_index(spec: Spec, facts: StoreFacts, piece: VerifyIndex, files: Files)
 
 
 def _field(name: str) -> tuple[int, int]:
-    place = (INDEX_HEADER.fields or {})[name]
-    return int(place[1]), int(place[1]) + place[0].itemsize
+    fields: Any = INDEX_HEADER.fields
+    kind, place = fields[name]
+    return int(place), int(place) + int(kind.itemsize)
 
 
 def _times(spec: Spec, index: OpenIndex, files: Files) -> Iterator[Finding]:
@@ -57,7 +58,7 @@ def _times(spec: Spec, index: OpenIndex, files: Files) -> Iterator[Finding]:
             yield Finding("index-header", index.path, *_field(name), expected, f"{name} {time}")
 
 
-def _chains(index: OpenIndex, files: Files, newest: npt.NDArray[np.int32]) -> Iterator[Finding]:
+def _chains(index: OpenIndex, files: Files, newest: npt.NDArray[np.int32]) -> Generator[Finding, None, int]:
     """Every link against what the hashes in front of it make it; returns how many slots are used."""
     used = 0
     run: Finding | None = None

@@ -105,8 +105,9 @@ class KeyCheck:
     # --- the check
 
     def findings(self, segment: Segment, parts: Parts, stop: int, gaps: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-        """What is wrong with the keys of these records; entries are looked at up to commitLogOffset `stop`. `gaps`: parts of the
-        log that are reported as damaged, so that entries that lead there need not be."""
+        """What is wrong with the keys of these records; entries are looked at up to commitLogOffset `stop`. `gaps`: parts of
+        the log that are reported as damaged, so that entries that lead there need not be.
+        """
         if not self._facts.indexes:
             return
         start, self._at = self._at, stop
@@ -173,7 +174,7 @@ class KeyCheck:
         topics: Any,
         gaps: Sequence[tuple[int, int]],
     ) -> Iterator[Finding]:
-        """Entries that are none of their record's keys. A key that such an entry stands in the place of is taken out of `left`."""
+        """Entries that are none of their record's keys. A key in whose place such an entry stands is taken out of `left`."""
         held: list[Finding] = []
         for part, i in faults:
             entries, index = part.entries, part.index

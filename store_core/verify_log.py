@@ -1,4 +1,4 @@
-"""Check: the log itself. Records, their CRCs, what is between them, and how files end (`CommitLog#checkMessageAndReturnSize`)."""
+"""Check: the log itself. Records, their CRCs, what is between them, how files end (`CommitLog#checkMessageAndReturnSize`)."""
 
 from __future__ import annotations
 

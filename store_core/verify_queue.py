@@ -125,8 +125,7 @@ class _Judged:
             if isinstance(found, tuple):
                 self._compare(found[0].parts, found[1], inverse)
             else:
-                for i in found.tolist():
-                    state[i] = self._nothing(int(offsets[i]), int(sizes[i]))
+                state[found] = [self._nothing(int(offsets[i]), int(sizes[i])) for i in found.tolist()]
         bad = state[inverse]
         self._state = np.where(bad != _OK, np.where(bad < 0, _OK, bad), self._state).astype(np.int8)
         # of entries that lead to one record, each has its own size
@@ -156,20 +155,20 @@ class _Judged:
         at = np.searchsorted(index, inverse, sorter=order)
         at = order[np.minimum(at, len(index) - 1)]
         mine = np.flatnonzero(index[at] == inverse)
-        row = at[mine]
-        self._number[mine] = numbers[row]
+        rows = at[mine]
+        self._number[mine] = numbers[rows]
         codes = tags_code(made["tags"])
-        self._tags[mine] = codes[row]
+        self._tags[mine] = codes[rows]
         stored = entries.tags_code[mine]
         if (stored <= EXT_ADDRESS_MAX).any() and not queue.batch:
             stored = resolve_ext(self._files, self._spec.root, queue, stored)
-        tags_right = (stored == codes[row]) | (stored <= EXT_ADDRESS_MAX) | (queue.topic == SCHEDULE_TOPIC)
+        tags_right = (stored == codes[rows]) | (stored <= EXT_ADDRESS_MAX) | (queue.topic == SCHEDULE_TOPIC)
         self._state[mine] = np.where(
-            ~named[row],
+            ~named[rows],
             _OTHER,
-            np.where(numbers[row] != entries.queue_offset[mine], _NUMBER, np.where(tags_right, _OK, _TAGS)),
+            np.where(numbers[rows] != entries.queue_offset[mine], _NUMBER, np.where(tags_right, _OK, _TAGS)),
         )
-        for i in mine[~named[row]].tolist()[:1_000]:
+        for i in mine[~named[rows]].tolist()[:1_000]:
             r = int(at[i])
             self._topic[i] = f"{made['topic'][r].as_py()}/{int(parts.header('queueId')[r])}"
 

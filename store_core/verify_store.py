@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from store_core.checkpoint import abort_exists, read_checkpoint
 from store_core.config import read_consumer_offsets, read_delay_offsets, read_topics
@@ -163,7 +163,7 @@ def _checkpoint(spec: Spec, facts: StoreFacts, files: Files, root: str) -> Itera
     if last is None:
         return
     index_end = max((f.end_timestamp for f in facts.indexes), default=0)
-    places = CHECKPOINT.fields or {}
+    places: Any = CHECKPOINT.fields
     for name, value, limit, what in (
         ("physicMsgTimestamp", found.physic_msg_timestamp, last.store_timestamp, "the last record's storeTimestamp"),
         ("logicsMsgTimestamp", found.logics_msg_timestamp, last.store_timestamp, "the last record's storeTimestamp"),

@@ -13,7 +13,7 @@ __all__ = ["run"]
 
 def run(args: Namespace, terminal: Terminal) -> int:
     """Runs one of the three."""
-    store = open_store(args.store, **({} if args.command == "explain" else args.options))
+    store = open_store(args.store, **args.layout)
     if args.command == "explain":
         text = store.explain(table=args.table, **args.options)
         terminal.json({"plan": text.splitlines()}) if terminal.as_json else terminal.line(text)

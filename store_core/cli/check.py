@@ -24,7 +24,7 @@ def run(args: Namespace, terminal: Terminal) -> int:
     """Exit code 1 where there are findings of severity error."""
     if args.html is not None:
         refuse_existing(args.html, args.force)
-    store = open_store(args.store, **{**args.options, "table": "verify"})
+    store = open_store(args.store, **{**args.layout, "table": "verify"})
     table = check(store, terminal)
     rows = sorted(table.to_pylist(), key=lambda row: (row["severity"] != ERROR, row["kind"], row["file"], row["start"] or 0))
     if args.html is not None:
@@ -67,7 +67,9 @@ def _show(store: Store, rows: list[dict[str, Any]], terminal: Terminal) -> None:
         terminal.line(f"{name}: {terminal.paint(KINDS[kind].meaning, 'bold')} ({kind}, {len(those):,} found)")
         for row in those[:_SHOWN]:
             place = row["file"].removeprefix(store.path).lstrip("/") or row["file"]
-            bytes_ = "" if row["start"] is None else f" [{row['start']:,}, {'' if row['end'] is None else format(row['end'], ',')})"
+            bytes_ = (
+                "" if row["start"] is None else f" [{row['start']:,}, {'' if row['end'] is None else format(row['end'], ',')})"
+            )
             terminal.line(f"  {plain(place)}{bytes_}")
             terminal.line(f"    found     {plain(row['found'])}")
             terminal.line(f"    expected  {plain(row['expected'])}")

@@ -30,7 +30,7 @@ Digests = npt.NDArray[np.void]
 
 def run(args: Namespace, terminal: Terminal) -> int:
     """Counts, and the first few messages of each side; 24 bytes of memory per message."""
-    stores = [open_store(args.store), open_store(args.other)]
+    stores = [open_store(path, **args.layout) for path in (args.store, args.other)]
     sides = [_digests(store, args.options, terminal) for store in stores]
     lonely = [_only(sides[0], sides[1]), _only(sides[1], sides[0])]
     both = len(sides[0][0]) - len(lonely[0])
@@ -39,7 +39,9 @@ def run(args: Namespace, terminal: Terminal) -> int:
     if terminal.as_json:
         terminal.json({"both": both, "only": [{"store": n, "messages": len(o)} for n, o in zip(names, lonely, strict=True)]})
     else:
-        terminal.table(("messages", "in"), [(both, "both")] + [(len(o), f"{n} only") for n, o in zip(names, lonely, strict=True)])
+        terminal.table(
+            ("messages", "in"), [(both, "both")] + [(len(o), f"{n} only") for n, o in zip(names, lonely, strict=True)]
+        )
     for store, name, offsets in zip(stores, names, lonely, strict=True):
         if len(offsets) and not terminal.as_json:
             terminal.line(f"\n{terminal.paint(f'only in {name}', 'bold')}")

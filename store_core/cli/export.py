@@ -31,7 +31,7 @@ def run(args: Namespace, terminal: Terminal) -> int:
     if suffix not in ("parquet", "jsonl", "json"):
         raise OptionError(f"--to {target}: expected a name that ends in .parquet, or .jsonl or .json for JSON lines")
     refuse_existing(target, args.force)
-    plan = open_store(args.store).plan(maxPartitionBytes=_STEP, **args.options)
+    plan = open_store(args.store, **args.layout).plan(maxPartitionBytes=_STEP, **args.options)
     rows = 0
     with written(target) as out, terminal.progress("export", sum(task.cost for task in plan.tasks)) as advance:
         batches = _batches(plan, advance)

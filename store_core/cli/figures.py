@@ -48,8 +48,9 @@ class QueueFigure:
 
 @dataclass(frozen=True)
 class Figures:
-    """`findings`: the rows of the table verify. `counts`: messages per time bin, from `start` to `end` (ms). `damage`: findings in
-    the log as (ms, severity, row). `bytes_of`, `messages_of`: by topic."""
+    """`findings`: the rows of the table verify. `counts`: messages per time bin, from `start` to `end` (ms). `damage`: findings
+    in the log as (ms, severity, row). `bytes_of`, `messages_of`: by topic.
+    """
 
     path: str
     findings: list[dict[str, Any]]
@@ -97,7 +98,9 @@ def figures(store: Store, table: pa.Table) -> Figures:
             for second, count in zip(*np.unique(ms // 1000, return_counts=True), strict=True):
                 seconds[int(second)] += int(count)
             owner = np.searchsorted(bases, offsets, side="right") - 1
-            for i, total in enumerate(np.bincount(owner, weights=np.asarray(batch["storeSize"]), minlength=len(bases)).tolist()):
+            for i, total in enumerate(
+                np.bincount(owner, weights=np.asarray(batch["storeSize"]), minlength=len(bases)).tolist()
+            ):
                 data[i] += int(total)
             places += offsets[::_SAMPLE].tolist()
             times += ms[::_SAMPLE].tolist()

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
-from store_core.cli.parser import COMMANDS, make_parser
+from store_core.cli.parser import COMMANDS, STORE_OPTIONS, make_parser
 
 __all__ = ["main"]
 
-FOUND_NOTHING_WRONG: Final = 0
 USAGE: Final = 2
 UNREADABLE: Final = 3
 INTERRUPTED: Final = 130
@@ -25,11 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
     except SystemExit as e:  # argparse has said what is wrong, or shown its help
         return e.code if isinstance(e.code, int) else USAGE
-    args.options = {
-        name.removeprefix("option:"): value
-        for name, value in vars(args).items()
-        if name.startswith("option:") and value is not None
-    }
+    given = {name.removeprefix("option:"): value for name, value in vars(args).items() if name.startswith("option:")}
+    args.layout = {name: value for name, value in given.items() if value is not None and name in STORE_OPTIONS}
+    args.options = {name: value for name, value in given.items() if value is not None and name not in STORE_OPTIONS}
     try:
         code = _run(args)
         sys.stdout.flush()

@@ -25,7 +25,7 @@ def run(args: Namespace, terminal: Terminal) -> int:
 def _get(args: Namespace, terminal: Terminal) -> int:
     if (args.key is not None) != (args.topic is not None):
         raise OptionError("--key and --topic go together: give both, or another way to name the message")
-    store = open_store(args.store, **args.options)
+    store = open_store(args.store, **args.layout)
     found: pa.Table
     if args.key is not None:
         found = store.lookup(args.topic, args.key)
@@ -52,7 +52,7 @@ def _cat(args: Namespace, terminal: Terminal) -> int:
     left = args.limit
     if left is not None and left < 0:
         raise OptionError(f"--limit {left}: expected no negative number")
-    for batch in open_store(args.store).scan(**args.options):
+    for batch in open_store(args.store, **args.layout).scan(**args.options):
         rows = batch if left is None else batch.slice(0, left)
         for start in range(0, len(rows), _AT_ONCE):
             print_messages(rows.slice(start, _AT_ONCE).to_pylist(), terminal, args.body)
@@ -70,14 +70,14 @@ _AT_ONCE = 500
 def _tail(args: Namespace, terminal: Terminal) -> int:
     if args.lines < 0 or args.interval <= 0:
         raise OptionError("-n wants no negative number, --interval one above 0")
-    store = open_store(args.store)
+    store = open_store(args.store, **args.layout)
     first, end = _last(store, args.lines, args.options)
     if first is not None:
         _from(store, first, args, terminal)
     while args.follow:
         terminal.flush()
         time.sleep(args.interval)
-        end = _from(open_store(args.store), end, args, terminal)
+        end = _from(open_store(args.store, **args.layout), end, args, terminal)
     return 0
 
 

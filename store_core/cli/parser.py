@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["COMMANDS", "FILTERS", "Command", "make_parser"]
+__all__ = ["COMMANDS", "FILTERS", "STORE_OPTIONS", "Command", "make_parser"]
 
 _EPILOG: Final = """\
 exit codes:
@@ -126,7 +126,7 @@ STORE_OPTIONS: Final[dict[str, str]] = {
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser; what it returns has `command`, and in `options` the read options that were given."""
+    """The parser; a read option NAME is the attribute `option:NAME` of what it returns."""
     parser = argparse.ArgumentParser(
         prog="rmq-store",
         description="Ask the files of an Apache RocketMQ broker; no broker needed.",

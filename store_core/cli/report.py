@@ -36,20 +36,24 @@ _STYLE: Final = """
 body { margin: 0 auto; max-width: 1040px; padding: 28px 40px 60px; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 25px; margin: 0 0 2px; } h2 { font-size: 18px; margin: 36px 0 4px; } h3 { font-size: 15px; margin: 0; }
-p { margin: 4px 0 12px; } .soft, figcaption { color: var(--soft); } .path { font-family: ui-monospace, "DejaVu Sans Mono", monospace;
-  font-size: 13px; overflow-wrap: anywhere; }
+p { margin: 4px 0 12px; } .soft, figcaption { color: var(--soft); } .path {
+  font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 13px; overflow-wrap: anywhere; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 20px 0; }
-.tile { background: var(--card); border-radius: 8px; padding: 12px 16px; } .tile b { display: block; font-size: 24px; line-height: 1.25; }
+.tile { background: var(--card); border-radius: 8px; padding: 12px 16px; }
+.tile b { display: block; font-size: 22px; line-height: 1.25; white-space: nowrap; }
 .tile.error b, .error > .name { color: var(--error); } .tile.warning b, .warning > .name { color: var(--warning); }
 .tile.good b { color: var(--good); }
 figure { margin: 0; } svg { width: 100%; height: auto; display: block; } svg text { fill: var(--soft); font-size: 12px; }
-svg .label { fill: var(--ink); } .bar { fill: var(--bar); } .room { fill: var(--bar2); opacity: .45; } .axis { stroke: var(--line); }
+svg .label { fill: var(--ink); } .bar { fill: var(--bar); } .room { fill: var(--bar2); opacity: .45; }
+.axis { stroke: var(--line); }
 .mark.error { fill: var(--error); } .mark.warning { fill: var(--warning); }
-.kind { border: 1px solid var(--line); border-left: 5px solid var(--line); border-radius: 8px; padding: 12px 16px; margin: 14px 0; }
+.kind { border: 1px solid var(--line); border-left: 5px solid var(--line); border-radius: 8px;
+  padding: 12px 16px; margin: 14px 0; }
 .kind.error { border-left-color: var(--error); } .kind.warning { border-left-color: var(--warning); }
-table { border-collapse: collapse; width: 100%; font-size: 13px; } th { text-align: left; color: var(--soft); font-weight: 600; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th { text-align: left; color: var(--soft); font-weight: 600; }
 th, td { border-top: 1px solid var(--line); padding: 5px 10px 5px 0; vertical-align: top; overflow-wrap: anywhere; }
-td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; } footer { margin-top: 40px; }
+th.n, td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; } footer { margin-top: 40px; }
 """
 
 
@@ -63,7 +67,7 @@ def page(made: Figures) -> str:
     severities = made.severities
     errors, warnings = severities[ERROR], severities[WARNING]
     verdict = "Errors were found" if errors else "Sound, with warnings" if warnings else "Nothing wrong was found"
-    tiles = [
+    tiles: list[tuple[int | str, str, str]] = [
         (errors, "errors", "error" if errors else "good"),
         (warnings, "warnings", "warning" if warnings else "good"),
         (made.messages, "messages", ""),
@@ -78,8 +82,8 @@ def page(made: Figures) -> str:
         *(f'<div class="tile {kind}"><b>{_number(value)}</b>{name}</div>' for value, name, kind in tiles),
         "</div>",
         "<h2>Messages and damage over time</h2>",
-        f'<p class="soft">Messages by the time they were stored, from {_time(made.start)} to {_time(made.end)} UTC; below, findings '
-        "in the commitlog at the time of the record before them.</p>"
+        f'<p class="soft">Messages by the time they were stored, from {_time(made.start)} to {_time(made.end)} UTC; below, '
+        "findings in the commitlog at the time of the record before them.</p>"
         if made.counts
         else '<p class="soft">The log holds no messages that can be read.</p>',
         _timeline(made) if made.counts else "",
@@ -92,8 +96,8 @@ def page(made: Figures) -> str:
         _topics(made),
         "<h2>Findings</h2>",
         *_findings(made),
-        '<footer class="soft">Made by <code>rmq-store verify --html</code> from the files alone; a broker was not asked. Times are UTC.'
-        "</footer>",
+        '<footer class="soft">Made by <code>rmq-store verify --html</code> from the files alone; a broker was not asked. '
+        "Times are UTC.</footer>",
         f'<script type="application/json" id="figures">{_json(made)}</script>',
     ]
     head = (
@@ -184,10 +188,10 @@ def _queues(made: Figures) -> str:
     parts = []
     for i, queue in enumerate(sorted(shown, key=lambda q: (q.topic, q.queue_id))):
         y, scale = i * row, room / most
-        count = queue.stop - queue.first
+        count, name = queue.stop - queue.first, f"{queue.topic}/{queue.queue_id}"
         parts += [
-            f'<text class="label" x="{left - 10}" y="{y + 14}" text-anchor="end">{_short(f"{queue.topic}/{queue.queue_id}")}</text>',
-            f'<rect class="bar" data-messages="{count}" x="{left}" y="{y + 3}" width="{max(count * scale, 1):.2f}" height="13" rx="2">'
+            f'<text class="label" x="{left - 10}" y="{y + 14}" text-anchor="end">{_short(name)}</text>',
+            f'<rect class="bar" data-messages="{count}" x="{left}" y="{y + 3}" width="{max(count * scale, 1):.2f}" height="13">'
             f"<title>queueOffsets {_number(queue.first)} to {_number(queue.stop)}</title></rect>",
             f'<text x="{_WIDTH - 80}" y="{y + 14}">{_number(count)}</text>',
         ]
@@ -195,8 +199,9 @@ def _queues(made: Figures) -> str:
             x = left + max(number - queue.first, 0) * scale
             found = made.findings[at]
             parts.append(
-                f'<rect class="mark {severity}" data-row="{at}" x="{x:.2f}" y="{y}" width="{max(many * scale, 3):.2f}" height="19" '
-                f'rx="1"><title>{_text(found["kind"])} at queueOffset {_number(number)}: {_text(found["found"])}</title></rect>'
+                f'<rect class="mark {severity}" data-row="{at}" x="{x:.2f}" y="{y}" width="{max(many * scale, 3):.2f}" '
+                f'height="19" rx="1"><title>{_text(found["kind"])} at queueOffset {_number(number)}: {_text(found["found"])}'
+                "</title></rect>"
             )
     text = '<p class="soft">One bar per queue: how many messages it holds, and where findings are.</p>'
     return text + _svg(len(shown) * row + 4, parts, "queues") + _left_out(len(made.queues) - len(shown), "smaller queues")
@@ -208,17 +213,18 @@ def _last_mark(queue: QueueFigure) -> int:
 
 def _topics(made: Figures) -> str:
     shown = list(made.bytes_of.items())[:_TOPICS]
-    left, row, room = 300, 24, _WIDTH - 300 - 190
+    left, row, room = 300, 24, _WIDTH - 300 - 220
     most = max((size for _, size in shown), default=1) or 1
     parts = []
     for i, (topic, size) in enumerate(shown):
-        y = i * row
-        share = size / max(sum(made.bytes_of.values()), 1)
+        y, long = i * row, max(room * size / most, 1)
+        share = f"{size / max(sum(made.bytes_of.values()), 1):.0%}"
         parts += [
             f'<text class="label" x="{left - 10}" y="{y + 15}" text-anchor="end">{_short(topic)}</text>',
-            f'<rect class="bar" data-bytes="{size}" x="{left}" y="{y + 4}" width="{max(room * size / most, 1):.2f}" height="14" rx="2">'
+            f'<rect class="bar" data-bytes="{size}" x="{left}" y="{y + 4}" width="{long:.2f}" height="14" rx="2">'
             f"<title>{_number(size)} bytes</title></rect>",
-            f'<text x="{left + room + 12}" y="{y + 15}">{shown_size(size)}, {share:.0%}, {_number(made.messages_of[topic])} messages</text>',
+            f'<text x="{left + room + 12}" y="{y + 15}">{shown_size(size)}, {share}, '
+            f"{_number(made.messages_of[topic])} messages</text>",
         ]
     return _svg(len(shown) * row + 4, parts, "topics") + _left_out(len(made.bytes_of) - len(shown), "smaller topics")
 
@@ -235,10 +241,11 @@ def _findings(made: Figures) -> Iterable[str]:
         severity = ERROR if any(row["severity"] == ERROR for row in rows) else WARNING
         meaning = KINDS[kind].meaning
         yield f'<section class="kind {severity}" data-kind="{kind}" data-count="{len(rows)}">'
-        yield f'<h3 class="name">{meaning[0].upper()}{_text(meaning[1:])} <span class="soft">({kind}, {_number(len(rows))})</span></h3>'
+        title = f"{meaning[0].upper()}{_text(meaning[1:])}"
+        yield f'<h3 class="name">{title} <span class="soft">({kind}, {_number(len(rows))})</span></h3>'
         for consequence in dict.fromkeys(row["consequence"] for row in rows):
             yield f"<p>{_text(consequence)}</p>"
-        yield '<table><tr><th>file</th><th style="text-align:right;padding-right:10px">bytes</th><th>found</th><th>expected</th></tr>'
+        yield '<table><tr><th>file</th><th class="n">bytes</th><th>found</th><th>expected</th></tr>'
         for row in rows[:_ROWS]:
             place = row["file"].removeprefix(made.path).lstrip("/") or row["file"]
             where = "" if row["start"] is None else _number(row["start"])

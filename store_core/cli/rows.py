@@ -12,7 +12,7 @@ _PREVIEW: Final = 80
 
 
 def json_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the messages table for `json`: the body as `body` where it is text, else in `bodyBase64`; properties as an object."""
+    """A row of the messages table for `json`: the body as `body` where it is text, else in `bodyBase64`."""
     made: dict[str, Any] = {}
     for name, value in row.items():
         if name == "body" and value is not None:

@@ -1,4 +1,4 @@
-"""Files that the command line writes: exports and reports. The only module that opens a file to write, and never one of a store.
+"""Files that the command line writes: exports and reports. The only module that opens a file to write.
 
 A file appears under its name when it is whole; what is interrupted leaves nothing behind.
 """

@@ -51,7 +51,9 @@ class Terminal:
             return text
         return f"\033[{';'.join(_COLOURS[c] for c in colours)}m{text}\033[0m"
 
-    def table(self, names: Sequence[str], rows: Iterable[Sequence[Any]], *, colours: dict[str, tuple[str, ...]] | None = None) -> None:
+    def table(
+        self, names: Sequence[str], rows: Iterable[Sequence[Any]], *, colours: dict[str, tuple[str, ...]] | None = None
+    ) -> None:
         """Columns side by side, numbers to the right; on a terminal the last column is cut to its width.
 
         colours: of cells that hold just this text.

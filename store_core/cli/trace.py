@@ -33,7 +33,7 @@ COLUMNS: Final = (
 
 def run(args: Namespace, terminal: Terminal) -> int:
     """Prints a line per record."""
-    hops = trace(open_store(args.store, **args.options), args.uniq_key)
+    hops = trace(open_store(args.store, **args.layout), args.uniq_key)
     if not hops:
         terminal.complain(f"no message with the unique key {args.uniq_key!r} in {args.store}")
         return 1
