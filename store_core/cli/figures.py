@@ -20,6 +20,7 @@ from store_core.store import Store
 __all__ = ["Figures", "LogFile", "QueueFigure", "figures"]
 
 BINS: Final = 80
+_STEPS: Final = 50_000
 _SAMPLE: Final = 64
 """One record of so many is kept to tell when something at a place of the log happened."""
 
@@ -80,7 +81,7 @@ def figures(store: Store, table: pa.Table) -> Figures:
     rows = table.to_pylist()
     sizes: Counter[str] = Counter()
     messages: Counter[str] = Counter()
-    seconds: Counter[int] = Counter()
+    counted = _Counted()
     data: Counter[int] = Counter()
     bases = np.array([segment.base_offset for segment in store.log], dtype=np.int64)
     places: list[int] = []
@@ -95,8 +96,7 @@ def figures(store: Store, table: pa.Table) -> Figures:
                 messages[row["topic"]] += row["storeSize_count"]
             ms: npt.NDArray[np.int64] = np.asarray(batch["storeTimestamp"].view(pa.int64())) // 1000
             offsets = np.asarray(batch["commitLogOffset"])
-            for second, count in zip(*np.unique(ms // 1000, return_counts=True), strict=True):
-                seconds[int(second)] += int(count)
+            counted.add(ms)
             owner = np.searchsorted(bases, offsets, side="right") - 1
             for i, total in enumerate(
                 np.bincount(owner, weights=np.asarray(batch["storeSize"]), minlength=len(bases)).tolist()
@@ -106,7 +106,7 @@ def figures(store: Store, table: pa.Table) -> Figures:
             times += ms[::_SAMPLE].tolist()
     order = np.argsort(places, kind="stable")
     places, times = np.array(places)[order].tolist(), np.array(times)[order].tolist()
-    start, end, counts = _bins(seconds)
+    start, end, counts = counted.bins()
     log = _log_files(store, rows, data)
     damage = []
     for file in log:
@@ -128,15 +128,32 @@ def figures(store: Store, table: pa.Table) -> Figures:
     )
 
 
-def _bins(seconds: Counter[int]) -> tuple[int, int, list[int]]:
-    if not seconds:
-        return 0, 0, []
-    first, last = min(seconds), max(seconds) + 1
-    width = (last - first) / BINS
-    counts = [0] * BINS
-    for second, count in seconds.items():
-        counts[min(int((second - first) / width), BINS - 1)] += count
-    return first * 1000, last * 1000, counts
+class _Counted:
+    """Messages by time, in steps that grow as the span does."""
+
+    def __init__(self) -> None:
+        self._step = 1
+        self._counts: Counter[int] = Counter()
+
+    def add(self, ms: npt.NDArray[np.int64]) -> None:
+        for at, count in zip(*np.unique(ms // self._step, return_counts=True), strict=True):
+            self._counts[int(at)] += int(count)
+        while len(self._counts) > _STEPS:
+            self._step *= 10
+            coarser: Counter[int] = Counter()
+            for at, count in self._counts.items():
+                coarser[at // 10] += count
+            self._counts = coarser
+
+    def bins(self) -> tuple[int, int, list[int]]:
+        """(start, end, messages in each of BINS parts between), times in ms; no bins where nothing was counted."""
+        if not self._counts:
+            return 0, 0, []
+        first, last = min(self._counts), max(self._counts) + 1
+        counts = [0] * BINS
+        for at, count in self._counts.items():
+            counts[min((at - first) * BINS // (last - first), BINS - 1)] += count
+        return first * self._step, last * self._step, counts
 
 
 def _log_files(store: Store, rows: list[dict[str, Any]], data: Counter[int]) -> list[LogFile]:
