@@ -21,7 +21,21 @@ from store_core.journal import published
 from store_core.layout import EXT_ADDRESS_MAX, SCHEDULE_TOPIC
 from store_core.light import LightSlice, dispatched
 from store_core.lookup import subtract
-from store_core.plan import EntrySlice, IndexRows, LogRange, MissingRange, Places, QueueRows, QueueSlice, Spec, Task
+from store_core.plan import (
+    EntrySlice,
+    IndexRows,
+    LogRange,
+    MissingRange,
+    Places,
+    QueueRows,
+    QueueSlice,
+    Spec,
+    Task,
+    VerifyIndex,
+    VerifyLog,
+    VerifyQueue,
+    VerifyStore,
+)
 from store_core.predicates import Predicate, points_of
 from store_core.queues import read_entries, resolve_ext
 from store_core.reading import Found, Gap, read_places, read_range
@@ -29,6 +43,7 @@ from store_core.records import record_at
 from store_core.rows import corrupt_row, message_rows, report_gap
 from store_core.segments import Log
 from store_core.tables import index_rows, passing_rows, queue_rows
+from store_core.verify import verify_rows
 
 __all__ = ["read_task"]
 
@@ -229,4 +244,8 @@ _READERS: dict[type, Callable[[Spec, Any, Files], Iterator[pa.RecordBatch]]] = {
     EntrySlice: _entry_slice,
     QueueRows: queue_rows,
     IndexRows: index_rows,
+    VerifyStore: verify_rows,
+    VerifyLog: verify_rows,
+    VerifyQueue: verify_rows,
+    VerifyIndex: verify_rows,
 }

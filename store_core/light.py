@@ -5,7 +5,7 @@ A queue's entries say it faster. The properties serve where entries are missing:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from store_core.decode import Context, Parts, columns
 from store_core.describe import LIGHT_NAMES, LIGHT_OFFSETS, light_places
 
-__all__ = ["LightSlice", "dispatched"]
+__all__ = ["LightSlice", "dispatched", "dispatches"]
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,31 @@ class LightSlice:
     stop: int | None
 
 
-def dispatched(parts: Parts, slices: Iterable[LightSlice]) -> npt.NDArray[np.intp]:
-    """Which records stand in these slices, as indexes: one for each slice that a record stands in."""
+def dispatches(parts: Parts) -> Iterator[tuple[int, tuple[str, int], int]]:
+    """(which record, (queue, queueId), queueOffset) for each further queue that a record says it stands in."""
     pairs = parts.pairs()
     names, offsets = pairs.values(LIGHT_NAMES), pairs.values(LIGHT_OFFSETS)
     some = np.flatnonzero(np.asarray(names.is_valid().to_numpy(zero_copy_only=False), dtype=bool))
     if not len(some):
-        return some
+        return
     topics = columns(parts, ("topic",), Context())[0]["topic"]
-    found = []
+    ids = parts.header("queueId")
     for i in some.tolist():
         try:
-            places = light_places(topics[i].as_py(), 0, names[i].as_py(), offsets[i].as_py())
+            places = light_places(topics[i].as_py(), int(ids[i]), names[i].as_py(), offsets[i].as_py())
         except ValueError:  # a broker can't dispatch it either
             continue
-        for wanted in slices:
-            for queue, _, place in places:
-                if queue == wanted.name and wanted.first <= place and (wanted.stop is None or place < wanted.stop):
-                    found.append(i)
+        for queue, queue_id, place in places:
+            yield i, (queue, queue_id), place
+
+
+def dispatched(parts: Parts, slices: Iterable[LightSlice]) -> npt.NDArray[np.intp]:
+    """Which records stand in these slices, as indexes: one for each slice that a record stands in."""
+    wanted = tuple(slices)
+    found = [
+        i
+        for i, (queue, _), place in dispatches(parts)
+        for each in wanted
+        if queue == each.name and each.first <= place and (each.stop is None or place < each.stop)
+    ]
     return np.array(found, dtype=np.intp)

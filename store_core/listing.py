@@ -24,19 +24,23 @@ _TIERED: Final = ("tiered_index_file", "COMMIT_LOG", "CONSUME_QUEUE")
 
 @dataclass(frozen=True)
 class Listing:
-    """A store as found: `path` as given, `root` the folder with its queues, index and config (None for a commitlog alone)."""
+    """A store as found: `path` as given, `root` the folder with its queues, index and config (None for a commitlog alone).
+
+    `overlaps`: for a check, commitlog files that were left out of `log`, each with the file that holds its first offset too.
+    """
 
     path: str
     root: str | None
     log: Log
     broker_name: str | None
+    overlaps: tuple[tuple[Segment, Segment], ...] = ()
 
 
 def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
     """The store at `path` (an existing local path).
 
     Errors: StoreNotFoundError where no store is; UnsupportedStoreError for a tiered store; CorruptStoreError where two files
-    claim the same bytes of the log.
+    claim the same bytes of the log (for the table verify, which tells them, that is none).
     """
     entries = files.list(path)
     told = options.store_path_commit_log
@@ -60,7 +64,10 @@ def list_store(files: Files, path: str, options: ReadOptions) -> Listing:
     folders += [(os.path.join(e.path, "data"), Framing.DLEDGER) for e in entries if e.is_dir and e.name.startswith(_DLEDGER)]
     if folders:
         segments = [segment for folder, framing in folders for segment in _segments(files.list(folder), framing)]
-        return Listing(path, path, _log(segments), options.broker_name or settings.broker_name)
+        broker = options.broker_name or settings.broker_name
+        if options.table == "verify":
+            return Listing(path, path, *_without_overlaps(segments, broker))
+        return Listing(path, path, _log(segments), broker)
     alone = _segments(entries, Framing.PLAIN)
     if alone and (framing := _framing_of(files, alone)) is not None:
         return Listing(path, None, _log(_segments(entries, framing)), options.broker_name)
@@ -84,6 +91,19 @@ def _log(segments: list[Segment]) -> Log:
                 hint="Leave one of the two out, by storePathCommitLog if they stand in different folders",
             )
     return log
+
+
+def _without_overlaps(
+    segments: list[Segment], broker_name: str | None
+) -> tuple[Log, str | None, tuple[tuple[Segment, Segment], ...]]:
+    kept: list[Segment] = []
+    overlaps = []
+    for segment in Log.of(segments):
+        if kept and segment.base_offset < kept[-1].end_offset:
+            overlaps.append((segment, kept[-1]))
+        else:
+            kept.append(segment)
+    return Log.of(kept), broker_name, tuple(overlaps)
 
 
 def _framing_of(files: Files, segments: list[Segment]) -> Framing | None:

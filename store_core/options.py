@@ -13,15 +13,17 @@ from typing import Any, Final
 
 from store_core.errors import OptionError, nearest
 from store_core.optiontypes import TYPES
-from store_core.schema import CORRUPT_COLUMN, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE
+from store_core.schema import CORRUPT_COLUMN, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, VERIFY
 from store_core.selection import Selection
 
 __all__ = ["OPTIONS", "TABLES", "Option", "ReadOptions", "markdown_table", "parse_options"]
 
-TABLES: Final = ("messages", "consumequeue", "index")
+TABLES: Final = ("messages", "consumequeue", "index", "verify")
 _ALL = TABLES
+_ROWS = ("messages", "consumequeue", "index")
 _MESSAGES = ("messages",)
 _WITH_MESSAGES = ("messages", "index")
+_INDEXES = ("messages", "index", "verify")
 _QUEUES = ("messages", "consumequeue")
 
 
@@ -58,8 +60,8 @@ class Option:
 OPTIONS: Final = (
     Option("path", "paths", None, _ALL, "The store's root folder or its `commitlog` alone; also a glob, or a list."),
     Option("table", "text", "messages", _ALL, "Which of the store's tables to read.", TABLES),
-    Option("subscribe", "topics", None, _ALL, "Only these topics: a comma list."),
-    Option("subscribePattern", "pattern", None, _ALL, "Only topics that this regular expression matches as a whole."),
+    Option("subscribe", "topics", None, _ROWS, "Only these topics: a comma list."),
+    Option("subscribePattern", "pattern", None, _ROWS, "Only topics that this regular expression matches as a whole."),
     Option("assign", "assignment", None, _QUEUES, 'Only these queues: `{"Orders":[0,1]}`.'),
     Option(
         "startingOffsets",
@@ -101,11 +103,11 @@ OPTIONS: Final = (
         "mode",
         "text",
         "FAILFAST",
-        _ALL,
+        _ROWS,
         "What a corrupt range does: fail, become one row with the corrupt record's column, or be left out.",
         ("FAILFAST", "PERMISSIVE", "DROPMALFORMED"),
     ),
-    Option("columnNameOfCorruptRecord", "text", CORRUPT_COLUMN, _ALL, "That column's name in mode PERMISSIVE."),
+    Option("columnNameOfCorruptRecord", "text", CORRUPT_COLUMN, _ROWS, "That column's name in mode PERMISSIVE."),
     Option(
         "verifyCrc",
         "boolean",
@@ -137,8 +139,8 @@ OPTIONS: Final = (
         _WITH_MESSAGES,
         "The column brokerName; else what the store's files say.",
     ),
-    Option("maxHashSlotNum", "number", None, _WITH_MESSAGES, "Slots of an index file, where the file does not tell."),
-    Option("maxIndexNum", "number", None, _WITH_MESSAGES, "Entries of an index file, likewise."),
+    Option("maxHashSlotNum", "number", None, _INDEXES, "Slots of an index file, where the file does not tell."),
+    Option("maxIndexNum", "number", None, _INDEXES, "Entries of an index file, likewise."),
     Option(
         "storePathCommitLog",
         "folders",
@@ -238,7 +240,12 @@ def _check_columns(options: ReadOptions) -> None:
                 f"option 'extraColumns' names {name!r}, which is no extra column.{nearest(name, EXTRA_COLUMNS.names)} "
                 f"Extra columns: {', '.join(EXTRA_COLUMNS.names)}"
             )
-    taken = {"messages": MESSAGES.names + EXTRA_COLUMNS.names, "consumequeue": QUEUE.names, "index": INDEX.names}[options.table]
+    taken = {
+        "messages": MESSAGES.names + EXTRA_COLUMNS.names,
+        "consumequeue": QUEUE.names,
+        "index": INDEX.names,
+        "verify": VERIFY.names,
+    }[options.table]
     corrupt = options.column_name_of_corrupt_record
     if corrupt.lower() in (name.lower() for name in taken):
         raise OptionError(

@@ -6,7 +6,7 @@ A plan may touch too much, never too little: every row is checked again against 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,7 +35,12 @@ __all__ = [
     "QueueRows",
     "QueueSlice",
     "Spec",
+    "StoreFacts",
     "Task",
+    "VerifyIndex",
+    "VerifyLog",
+    "VerifyQueue",
+    "VerifyStore",
     "pack",
 ]
 
@@ -151,7 +156,92 @@ class IndexRows:
         return f"entries [{self.first}, {self.stop}) of {self.index.path}"
 
 
-Piece = LogRange | MissingRange | QueueSlice | EntrySlice | Places | QueueRows | IndexRows
+@dataclass(frozen=True)
+class VerifyStore:
+    """Check: names and lengths of files, what stands in `config/`, the checkpoint."""
+
+    cost: int = 1 << 20
+
+    def __str__(self) -> str:
+        return "check the store's files, config and checkpoint"
+
+
+@dataclass(frozen=True)
+class VerifyLog:
+    """Check: the records of `segment` that start in [start, stop), and their entries in queues and index."""
+
+    segment: Segment
+    start: int
+    stop: int
+
+    @property
+    def cost(self) -> int:
+        return self.stop - self.start
+
+    def __str__(self) -> str:
+        return f"check {self.segment.path} [{self.start}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class VerifyQueue:
+    """Check: whether the entries of a queue with queueOffset in [first, stop) lead to its records."""
+
+    queue: Queue
+    first: int
+    stop: int
+    cost: int
+
+    def __str__(self) -> str:
+        return f"check entries of {self.queue.topic}/{self.queue.queue_id} [{self.first}, {self.stop})"
+
+
+@dataclass(frozen=True)
+class VerifyIndex:
+    """Check: the header, slots and chains of an index file."""
+
+    index: OpenIndex
+
+    @property
+    def cost(self) -> int:
+        return 4 * self.index.slots + 20 * self.index.entries
+
+    def __str__(self) -> str:
+        return f"check {self.index.path}"
+
+
+Piece = (
+    LogRange
+    | MissingRange
+    | QueueSlice
+    | EntrySlice
+    | Places
+    | QueueRows
+    | IndexRows
+    | VerifyStore
+    | VerifyLog
+    | VerifyQueue
+    | VerifyIndex
+)
+
+
+@dataclass(frozen=True)
+class StoreFacts:
+    """What the tasks of a check share. `root`: None for a commitlog alone. `indexes`: those that can be read, oldest first,
+    whose ranges ascend.
+
+    `unread_index`: whether there are others. `topics`: those of topics.json, None where it can't tell. `usual_length`: bytes of
+    most commitlog files. `overlaps`: commitlog files left out of the log, each with the file that holds its offsets too.
+    """
+
+    root: str | None
+    queues: tuple[Queue, ...]
+    indexes: tuple[OpenIndex, ...]
+    unread_index: bool
+    topics: frozenset[str] | None
+    abort: bool
+    usual_length: int
+    has_records: bool
+    overlaps: tuple[tuple[Segment, Segment], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,10 +274,16 @@ class Spec:
     broker_name: str | None = None
     records_until: int = -1
     walked: tuple[tuple[int, int], ...] = ()
+    facts: StoreFacts | None = None
+    """Of the table verify."""
     light: tuple[LightSlice, ...] = ()
     """Where not empty: of a walk's records only those that were dispatched to one of these light message queues count."""
     unpublished: Unpublished | None = None
     """What a writer has not published yet, though it stands in the files."""
+
+    def with_facts(self, facts: StoreFacts, records_until: int) -> Spec:
+        """The spec of a check."""
+        return replace(self, facts=facts, records_until=records_until)
 
     def context(self, source_file: str | None) -> Context:
         """What decoding a batch of this read has to know."""

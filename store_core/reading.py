@@ -150,10 +150,10 @@ def _gap(files: Files, log: Log, segment: Segment, position: int, records_behind
     found = next_record(files, log, segment, start + lead + 1)
     if found is not None:
         end = found - lead
-        return Gap(segment, start, end, diagnose(files, segment, start), False), end - base
+        return Gap(segment, start, end, diagnose(files, segment, start).sentence, False), end - base
     if start >= segment.end_offset and not records_behind:
         return None, segment.length
-    reason = diagnose(files, segment, start)
+    reason = diagnose(files, segment, start).sentence
     if not records_behind and reason.startswith("zeros"):
         return None, segment.length
     return Gap(segment, start, segment.end_offset, reason, not records_behind), segment.length

@@ -24,7 +24,7 @@ from store_core.layout import (
 )
 from store_core.segments import Framing, Log, Segment
 
-__all__ = ["Head", "diagnose", "first_record", "next_record", "read_head", "record_at"]
+__all__ = ["Fault", "Head", "diagnose", "first_record", "next_record", "read_head", "record_at"]
 
 _LEDGER: Final = DLEDGER_HEADER.itemsize
 _SEARCH: Final = 1 << 20
@@ -135,40 +135,60 @@ def first_record(files: Files, log: Log, start: int, stop: int) -> int | None:
     return None
 
 
-def _kind(was_record: bool) -> str:
-    return "torn" if was_record else "stale"
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with bytes where a record was expected.
 
-
-def diagnose(files: Files, segment: Segment, offset: int) -> str:
-    """What is wrong with the bytes at `offset`, where a record was expected: what was found, what was expected.
-
-    One sentence; for a tail, its first word says the class: `zeros`, `torn` or `stale` (see `reading`).
+    `what`: zeros, magic, place, size or lengths. `was_record`: it is the torn or damaged record of this place, not an older
+    one. `size`: what the bytes say is the record's size; 0 where they say nothing.
     """
+
+    what: str
+    found: str
+    expected: str
+    was_record: bool
+    size: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """For a tail, its first word says the class: `zeros`, `torn` or `stale` (see `reading`)."""
+        if self.what == "zeros":
+            return self.found
+        says = f"{self.found}, expected {self.expected}" if self.expected else self.found
+        return f"{'torn' if self.was_record else 'stale'}: {says}"
+
+
+def diagnose(files: Files, segment: Segment, offset: int) -> Fault:
+    """What is wrong with the bytes at `offset`, where a record was expected: what was found, what was expected."""
     position = offset - segment.base_offset
     data = files.read(segment.path, position, RECORD_HEAD_SIZE + _LEDGER)
     if not data.strip(b"\0"):
-        return "zeros where a record was expected"
+        return Fault("zeros", "zeros where a record was expected", "a record", False)
     if segment.framing is Framing.DLEDGER:
         if len(data) < _LEDGER + HEAD_PEEK:
-            return f"torn: {len(data)} bytes, too few for a DLedger entry"
+            return Fault("size", f"{len(data)} bytes, too few for a DLedger entry", "", True)
         magic = _I32(data)[0]
         if magic != 1:
-            return f"stale: DLedger magic {magic}, expected 1"
+            return Fault("magic", f"DLedger magic {magic}", "1", False)
         data, offset = data[_LEDGER:], offset + _LEDGER
     if len(data) < 8:
-        return f"torn: {len(data)} bytes, too few for a record"
+        return Fault("size", f"{len(data)} bytes, too few for a record", "", True)
     size, magic = _I32(data)[0], _I32(data, 4)[0]
     own = _I64(data, HEAD_PEEK - 8)[0] if len(data) >= HEAD_PEEK else None
     if magic not in MESSAGE_MAGICS:
         # one flipped bit, or a head that is right otherwise: that was a record of this place, not an older one
         was_record = own == offset or any((magic ^ known).bit_count() == 1 for known in MESSAGE_MAGICS)
-        return f"{_kind(was_record)}: magic {magic & 0xFFFFFFFF:#010x}, expected 0xdaa320a7 or 0xdaa320ab"
+        return Fault("magic", f"magic {magic & 0xFFFFFFFF:#010x}", "0xdaa320a7 or 0xdaa320ab", was_record, size)
     if own is None:
-        return f"torn: {len(data)} bytes of a record's head"
+        return Fault("size", f"{len(data)} bytes of a record's head", "", True, size)
     if own != offset:
-        return f"{_kind((own ^ offset).bit_count() == 1)}: the record says it stands at {own}, it stands at {offset}"
+        one_bit = (own ^ offset).bit_count() == 1
+        return Fault("place", f"the record says it stands at {own}, it stands at {offset}", "", one_bit, size)
     if size < MIN_RECORD_SIZE:
-        return f"torn: record size {size}, expected at least {MIN_RECORD_SIZE}"
+        return Fault("size", f"record size {size}", f"at least {MIN_RECORD_SIZE}", True, size)
     if offset + size > segment.end_offset:
-        return f"torn: record size {size}, but only {segment.end_offset - offset} bytes are left in the file"
-    return f"torn: the lengths of body, topic and properties do not add up to the record's size {size}"
+        left = segment.end_offset - offset
+        return Fault("size", f"record size {size}, but only {left} bytes are left in the file", "", True, size)
+    return Fault(
+        "lengths", f"the lengths of body, topic and properties do not add up to the record's size {size}", "", True, size
+    )

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from store_core import codecs, innerbatch
+from store_core import innerbatch
+from store_core.checksums import crc_faults
 from store_core.decode import Context, Parts, Unreadable, columns
 from store_core.errors import CorruptStoreError, StoreWarning
 from store_core.files import Files
@@ -80,7 +81,7 @@ def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts
     for name in names:
         get(name)
     if spec.options.verify_crc and len(parts):
-        bad.extend(Unreadable(int(keep[f.index]), f.reason) for f in _crc_faults(parts if outer is None else outer.take(keep)))
+        bad.extend(Unreadable(int(keep[f.index]), f.reason) for f in crc_faults(parts if outer is None else outer.take(keep)))
     if bad:
         yield from report(spec, found, first if outer is None else outer, bad)
         wrong = np.isin(keep, [f.index for f in bad])
@@ -99,22 +100,6 @@ def row_batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.Recor
     if arrays:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), count, [None]))
-
-
-def _crc_faults(parts: Parts) -> Iterator[Unreadable]:
-    """Records whose body or whole does not have the CRC that they carry."""
-    buffer = memoryview(parts.buffer)
-    stored = parts.header("bodyCRC")
-    for i, (start, length) in enumerate(zip(parts.body_start.tolist(), parts.body_length.tolist(), strict=True)):
-        if length and (crc := codecs.body_crc(buffer[start : start + length])) != stored[i]:
-            yield Unreadable(i, f"BODYCRC is {stored[i]}, the stored body's is {crc}")
-            continue
-        record = parts.record(i)
-        block = codecs.stored_crc_property(record)
-        if block is not None and block != (right := codecs.crc_property(record[: -len(block)])):
-            yield Unreadable(
-                i, f"__CRC32# is {block[9:19].decode('latin-1')}, the record's is {right[9:19].decode()} (digits reversed)"
-            )
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ __all__ = [
     "MESSAGES",
     "QUEUE",
     "TIMESTAMP",
+    "VERIFY",
     "select",
 ]
 
@@ -96,6 +97,20 @@ INDEX: Final = pa.schema(
         *[f for f in MESSAGES if f.name not in ("topic", "commitLogOffset")],
     ]
 )
+
+VERIFY: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("severity", pa.string()),
+        ("file", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("expected", pa.string()),
+        ("found", pa.string()),
+        ("consequence", pa.string()),
+    ]
+)
+"""A row per finding: bytes [start, end) of `file` (null where it is no matter of bytes), and what a broker makes of it."""
 
 
 def select(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:

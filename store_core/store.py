@@ -24,7 +24,7 @@ from store_core.journal import published, unpublished
 from store_core.listing import list_store
 from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
 from store_core.onekey import as_table, read_record
-from store_core.options import ReadOptions, parse_options
+from store_core.options import OPTIONS, ReadOptions, parse_options
 from store_core.plan import Plan, Spec
 from store_core.planner import plan_messages
 from store_core.predicates import Range, Where, parse_where, to_ms
@@ -32,9 +32,10 @@ from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
 from store_core.reading import Gap, last_segment_with_records
 from store_core.records import first_record, read_head, record_at
 from store_core.rows import report_gap
-from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, select
+from store_core.schema import CORRUPT_TYPE, EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, VERIFY, select
 from store_core.selection import Selection
 from store_core.tableplans import plan_index, plan_queues
+from store_core.verify import plan_verify
 
 __all__ = ["Store", "open_store", "schema_of"]
 
@@ -43,7 +44,7 @@ _FEW: Final = 100
 
 def schema_of(options: ReadOptions) -> pa.Schema:
     """The columns of a table under the options: its own, the extra ones, and in mode PERMISSIVE the corrupt record's."""
-    table = {"messages": MESSAGES, "consumequeue": QUEUE, "index": INDEX}[options.table]
+    table = {"messages": MESSAGES, "consumequeue": QUEUE, "index": INDEX, "verify": VERIFY}[options.table]
     fields = [*table, *(EXTRA_COLUMNS.field(name) for name in options.extra_columns)]
     if options.corrupt_column is not None:
         fields.append(pa.field(options.corrupt_column, CORRUPT_TYPE))
@@ -78,6 +79,7 @@ class Store:
         self.root = listing.root
         self.log = listing.log
         self.broker_name = listing.broker_name
+        self.overlaps = listing.overlaps
         self._index: dict[tuple[Any, ...], IndexView] = {}
         self._holes: dict[tuple[tuple[int, int], ...], HoleKeys | None] = {}
 
@@ -222,6 +224,19 @@ class Store:
         """
         return describe(self, exact)
 
+    def verify(self, **options: Any) -> pa.Table:
+        """The store checked against itself: a row per finding, with what a broker would make of it; see `findings.KINDS`.
+
+        Options of `open_store` that only say what is read, such as `keys` or `mode`, are of no account here. A store that
+        can't be opened because two files hold the same offsets is checked with open_store(path, table="verify").
+        """
+        taken = {option.name.lower() for option in OPTIONS if "verify" in option.tables}
+        given = {name: value for name, value in self._given.items() if name.lower() in taken}
+        spec = self._spec_of(parse_options({**given, **options, "table": "verify"}), None, None)
+        plan = plan_verify(self, spec)
+        batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
+        return pa.Table.from_batches(batches, plan.schema)
+
     def lookup(
         self,
         topic: str,
@@ -318,6 +333,9 @@ class Store:
         if options or table is not None:
             given = {**self._given, **options} | ({"table": table} if table is not None else {})
             read = parse_options(given)
+        return self._spec_of(read, where, columns)
+
+    def _spec_of(self, read: ReadOptions, where: Where | None, columns: Sequence[str] | None) -> Spec:
         schema = schema_of(read)
         return Spec(
             root=self.path,
@@ -336,4 +354,5 @@ _PLANNERS: Final[dict[str, Callable[[Store, Spec], Plan]]] = {
     "messages": plan_messages,
     "consumequeue": plan_queues,
     "index": plan_index,
+    "verify": plan_verify,
 }

@@ -15,12 +15,14 @@ from store_core.options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 
+CHECKS = ("verify_units", "verify_keys", "verify_log", "verify_queue", "verify_index", "verify_store", "verify")
 # From the bottom up: a module imports only from its own layer and from those before it.
 LAYERS: dict[str, tuple[str, ...]] = {
     "values": (
         "errors",
         "layout",
         "schema",
+        "findings",
         "segments",
         "steps",
         "described",
@@ -39,6 +41,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "properties",
         "framing",
         "decode",
+        "checksums",
         "innerbatch",
         "consumequeue",
         "indextable",
@@ -57,14 +60,32 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "records",
         "reading",
         "queues",
+        "queueslots",
         "indexfile",
     ),
     "access": ("coverage", "lookup", "light", "onekey"),
-    "plans": ("plan", "estimate", "rows", "tables", "execute", "planner", "tableplans"),
+    "plans": ("plan", "estimate", "rows", "tables", "planner", "tableplans", *CHECKS, "execute"),
     "building": ("queuebuild", "indexbuild"),
     "writing": ("locks", "recovery", "rebuild", "staging", "existing", "logwrite", "commit", "publish", "writing"),
     "store": ("info", "store", "__init__"),
+    "command line": ("__main__",),
 }
+CLI_MODULES = (
+    "parser",
+    "terminal",
+    "targets",
+    "rows",
+    "about",
+    "messages",
+    "trace",
+    "diff",
+    "export",
+    "figures",
+    "report",
+    "check",
+    "main",
+)
+"""From the bottom up, too. They import what they like of the core; nothing of the core imports them, but `__main__`."""
 PURE_LAYERS = ("values", "bytes", "encoding")
 SPARK_MODULES = ("errors", "columns", "pushed", "stores", "reader", "writer", "source", "session", "lookups")
 
@@ -98,9 +119,15 @@ def modules(package: str) -> dict[str, ast.Module]:
 
 
 CORE = modules("store_core")
+CLI = modules("store_core/cli")
 SPARK = modules("rmq_spark")
 TOP = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob("pyspark_*.py"))}
-ALL = [*((f"store_core.{n}", m) for n, m in CORE.items()), *((f"rmq_spark.{n}", m) for n, m in SPARK.items()), *TOP.items()]
+ALL = [
+    *((f"store_core.{n}", m) for n, m in CORE.items()),
+    *((f"store_core.cli.{n}", m) for n, m in CLI.items()),
+    *((f"rmq_spark.{n}", m) for n, m in SPARK.items()),
+    *TOP.items(),
+]
 
 
 def imported(node: ast.AST) -> Iterator[str]:
@@ -111,7 +138,7 @@ def imported(node: ast.AST) -> Iterator[str]:
         assert node.level == 0, "imports are absolute"
         for alias in node.names:
             whole = f"{node.module}.{alias.name}"
-            yield whole if node.module in ("store_core", "rmq_spark") else node.module or ""
+            yield whole if node.module in ("store_core", "rmq_spark", "store_core.cli") else node.module or ""
 
 
 def at_import(module: ast.Module) -> Iterator[str]:
@@ -141,6 +168,7 @@ def layer_of(name: str) -> int:
 
 def test_every_module_has_a_layer() -> None:
     assert sorted(name for names in LAYERS.values() for name in names) == sorted(CORE)
+    assert sorted(CLI_MODULES) == sorted(name for name in CLI if name != "__init__")
     assert sorted(SPARK_MODULES) == sorted(name for name in SPARK if name != "__init__")
 
 
@@ -158,6 +186,36 @@ def test_what_functions_import_is_known() -> None:
         for function in (n for n in ast.walk(module) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))):
             inside |= {(name, core_name(full)) for full in anywhere(ast.Module(function.body, [])) if core_name(full)}
     assert inside <= INSIDE_FUNCTIONS
+
+
+@pytest.mark.parametrize("name", CLI_MODULES)
+def test_the_command_line_stands_on_top(name: str) -> None:
+    for full in anywhere(CLI[name]):
+        if full.startswith("store_core.cli."):
+            other = full.split(".")[2]
+            assert CLI_MODULES.index(other) < CLI_MODULES.index(name), f"cli/{name} imports {other}, which is above it"
+    for core, module in CORE.items():
+        assert core == "__main__" or not [full for full in anywhere(module) if full.startswith("store_core.cli")], core
+
+
+WRITES = {"open", "os.replace", "os.unlink", "os.fsync"}
+READS_OF_THE_OS = {"os.path.isdir", "os.path.exists", "os.getpid", "os.environ.get", "os.path.dirname"}
+
+
+@pytest.mark.parametrize("name", CLI_MODULES)
+def test_only_targets_writes_files_and_nothing_else_of_the_command_line_touches_the_disk(name: str) -> None:
+    """The core's rule holds here as well: stores are read through `files`. What is written is opened in `targets` alone."""
+    module = CLI[name]
+    assert not {full.split(".")[0] for full in anywhere(module)} & (DISK_AND_CLOCK - {"os", "time", "shutil"})
+    calls = {ast.unparse(node.func) for node in ast.walk(module) if isinstance(node, ast.Call)}
+    touched = {call for call in calls if call == "open" or call.startswith(("os.", "shutil.", "np.fromfile", "np.load"))}
+    if name == "targets":
+        assert "open" in touched and touched <= WRITES | READS_OF_THE_OS
+    elif name == "main":
+        assert touched <= {"os.dup2", "os.open"}, "only /dev/null, for a pipe whose reader has gone"
+    else:
+        assert touched <= READS_OF_THE_OS | {"shutil.get_terminal_size"}
+    assert name == "messages" or "time" not in set(anywhere(module)), "only tail -f waits"
 
 
 @pytest.mark.parametrize("name", CORE)
@@ -190,7 +248,9 @@ def test_nothing_is_mapped() -> None:
         assert not [n for n in ast.walk(module) if isinstance(n, ast.Attribute) and n.attr in ("memmap", "memory_map")], name
 
 
-@pytest.mark.parametrize(("package", "allowed"), [(CORE, RUN_TIME), (SPARK, SPARK_RUN_TIME)], ids=["store_core", "rmq_spark"])
+@pytest.mark.parametrize(
+    ("package", "allowed"), [(CORE, RUN_TIME), (CLI, RUN_TIME), (SPARK, SPARK_RUN_TIME)], ids=["store_core", "cli", "rmq_spark"]
+)
 def test_run_time_packages(package: dict[str, ast.Module], allowed: set[str]) -> None:
     own = {"store_core", "rmq_spark"}
     for name, module in package.items():
@@ -201,11 +261,15 @@ def test_run_time_packages(package: dict[str, ast.Module], allowed: set[str]) ->
 @pytest.mark.parametrize(("name", "module"), ALL, ids=[name for name, _ in ALL])
 def test_a_module_says_what_it_is_and_what_it_offers(name: str, module: ast.Module) -> None:
     assert ast.get_docstring(module)
-    offered = [ast.literal_eval(node.value) for node in module.body
-               if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]  # fmt: skip
+    offered = [
+        ast.literal_eval(node.value)
+        for node in module.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value
+        and ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target) == "__all__"
+    ]  # fmt: skip
     assert len(offered) == 1, "one __all__"
     defined = set()
-    for node in module.body:
+    for node in [*module.body, *(n for block in module.body if isinstance(block, ast.If) for n in block.body)]:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             defined.add(node.name)
             if not node.name.startswith("_"):
@@ -231,7 +295,7 @@ def test_public_functions_and_classes_say_what_they_do(name: str, module: ast.Mo
 
 def test_sizes() -> None:
     long = []
-    for package in ("store_core", "rmq_spark"):
+    for package in ("store_core", "store_core/cli", "rmq_spark"):
         for path in sorted((ROOT / package).glob("*.py")):
             lines = len(path.read_text(encoding="utf-8").splitlines())
             assert lines <= LONGER.get(path.stem, LONGEST), f"{path.name} has {lines} lines: has it one reason to change?"

@@ -16,8 +16,8 @@ import pytest
 from rmq_spark.columns import spark_schema
 from store_core import layout
 from store_core.options import OPTIONS, markdown_table
-from store_core.schema import EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE
-from tests.test_architecture import LAYERS, SPARK_MODULES
+from store_core.schema import EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, VERIFY
+from tests.test_architecture import CLI_MODULES, LAYERS, SPARK_MODULES
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -31,6 +31,7 @@ COLUMNS = {
     "extra": EXTRA_COLUMNS,
     "consumequeue": QUEUE,
     "index": pa.schema([field for i, field in enumerate(INDEX) if i <= INDEX.get_field_index("key")]),
+    "verify": VERIFY,
 }
 OPTIONS_PART = re.compile(r"(<!-- generated: options -->\n).*?(<!-- end -->\n)", flags=re.DOTALL)
 
@@ -106,6 +107,7 @@ def test_the_modules_stand_in_the_architecture_as_they_are() -> None:
         line for layer, names in LAYERS.items() for line in [f"**{layer}**", *(f"`{n}`" for n in names if n != "__init__")]
     ]
     assert rows == expected
+    assert [row[0] for row in table(document, "modules: store_core/cli")] == [f"`{name}`" for name in CLI_MODULES]
     assert [row[0] for row in table(document, "modules: rmq_spark")] == [f"`{name}`" for name in SPARK_MODULES]
 
 

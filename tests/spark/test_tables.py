@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import store_core
 from tests.golden_stores import Golden
 from tests.spark.rows import Row, keys_of, ms
 
@@ -136,3 +137,24 @@ def test_index_table_names_entries_of_lost_records(spark: SparkSession, fresh_go
     assert df.where(f"commitLogOffset < {size} AND (topic IS NOT NULL OR key IS NOT NULL)").count() == 0
     assert df.where(f"commitLogOffset >= {size} AND (topic IS NULL OR key IS NULL)").count() == 0
     assert df.where("topic IS NULL").count() > 0
+
+
+def test_verify_table(spark: SparkSession, fresh_golden: Callable[[str], Path]) -> None:
+    store = fresh_golden("mixed-5.3.3")
+
+    def found(**options: str) -> list[Row]:
+        frame = spark.read.format("rocketmq-store").options(table="verify", **options).load(str(store))
+        return [row.asDict() for row in frame.orderBy("kind").collect()]
+
+    assert found() == []
+    file = store / "consumequeue" / "Orders" / "0" / f"{0:020d}"
+    data = file.read_bytes()
+    file.write_bytes(data[:200] + bytes(20) + data[220:])  # an entry is lost
+    log = store / "commitlog" / f"{0:020d}"
+    log.write_bytes(log.read_bytes()[:4] + b"\0" + log.read_bytes()[5:])  # a magic is damaged
+    (store / "abort").write_bytes(b"")
+    rows = found(minPartitions="8")
+    assert [row["kind"] for row in rows] == ["abort", "magic", "queue-missing"]
+    assert rows == sorted(store_core.open_store(store).verify().to_pylist(), key=lambda row: row["kind"])
+    frame = spark.read.format("rocketmq-store").option("table", "verify").load(str(store))
+    assert frame.where("severity = 'error'").select("kind").toArrow().to_pylist() == [{"kind": "magic"}]
