@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from store_core.execute import read_task
     from store_core.plan import Plan, Spec, Task
-    from store_core.rebuild import Rebuilt, rebuild
+    from store_core.rebuilding import Rebuilt, rebuild
     from store_core.store import Store, open_store, schema_of
     from store_core.writing import Written, append, create_store
 
@@ -57,7 +57,7 @@ __all__ = [
 
 _HOMES = {"read_task": "execute", "Store": "store", "open_store": "store", "schema_of": "store"}
 _HOMES |= dict.fromkeys(("Plan", "Spec", "Task"), "plan")
-_HOMES |= dict.fromkeys(("Rebuilt", "rebuild"), "rebuild") | dict.fromkeys(("Written", "append", "create_store"), "writing")
+_HOMES |= dict.fromkeys(("Rebuilt", "rebuild"), "rebuilding") | dict.fromkeys(("Written", "append", "create_store"), "writing")
 
 
 def __getattr__(name: str) -> object:

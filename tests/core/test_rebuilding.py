@@ -26,13 +26,13 @@ from store_core import (
 )
 from store_core.files import LocalFiles
 from store_core.indexfile import list_index_files
-from store_core.rebuild import REBUILD_FOLDER, undo_rebuild
+from store_core.rebuilding import REBUILD_FOLDER, undo_rebuild
 from store_core.writefiles import LocalWrites
 from tests.core.building import expected_index, expected_queues, files_below
 from tests.strategies import StoreCase, stores
 from tests.synthetic import BATCH_TOPIC, Built, Message, build_store
 
-MODULE = importlib.import_module("store_core.rebuild")
+MODULE = importlib.import_module("store_core.rebuilding")
 USUAL = (
     "plain-4.9.7",
     "mixed-5.3.3",
