@@ -9,6 +9,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Test processes; each starts a Spark of its own.
 JOBS ?= 2
+# Versions of Spark for test-sparks, next to the newest, which all other tests run with.
+SPARKS ?= 4.1 4.2
 # More for pytest, such as: make test PYTEST_ARGS="-k index -x"
 PYTEST_ARGS ?=
 # More for the benchmarks, such as: make bench BENCH_ARGS="--quick lookup"
@@ -24,7 +26,7 @@ PYTEST = $(WITH_SPARK) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(INSTALLED): pyproject.toml setup.cfg
 	.ci/venv "$(PYTHON)" "$(VENV)"
@@ -49,6 +51,17 @@ test: $(INSTALLED) ## Run the tests, less those that take minutes or need a real
 .PHONY: test-slow
 test-slow: $(INSTALLED) ## Run the tests that take minutes: a cluster, every bit of a store
 	@$(PYTEST) -m "slow and not interop" $(PYTEST_ARGS)
+
+.PHONY: test-sparks
+test-sparks: ## Run the Spark tests with the older versions of Spark too (SPARKS)
+	@for version in $(SPARKS); do \
+	  .ci/venv "$(PYTHON)" "$(VENV)-spark-$$version"; \
+	  bin="$$(cd "$(VENV)-spark-$$version/bin" && pwd)"; \
+	  "$$bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[test]' "pyspark==$$version.*"; \
+	  echo "Spark $$("$$bin/python" -c 'import pyspark; print(pyspark.__version__)')"; \
+	  JAVA_HOME="$$(.ci/java)" PYSPARK_PYTHON="$$bin/python" PYSPARK_DRIVER_PYTHON="$$bin/python" \
+	    "$$bin/python" -m pytest -n $(JOBS) --dist loadfile -m "not slow" tests/spark $(PYTEST_ARGS); \
+	done
 
 .PHONY: test-all
 test-all: $(INSTALLED) ## Run all the tests

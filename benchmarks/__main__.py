@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import cache, decoding, looking_up, memory, pruning, rebuilding, report, through_spark
+from benchmarks import cache, decoding, looking_up, memory, pruning, rebuilding, report, sql, through_spark
 from benchmarks.context import Context
 from benchmarks.figures import Figure
 
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Callable[[Context], list[Figure]]] = {
     "prune": pruning.run,
     "lookup": looking_up.run,
     "spark": through_spark.run,
+    "sql": sql.run,
     "memory": memory.run,
     "rebuild": rebuilding.run,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent
-OF_THEIR_OWN = ("test_again.py", "test_session.py", "test_spark_facts.py")
+OF_THEIR_OWN = ("test_again.py", "test_bridge_jar.py", "test_session.py", "test_spark_facts.py")
 """These are about sessions that they make themselves, or about Spark."""
 
 
