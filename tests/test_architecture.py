@@ -61,7 +61,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "access": ("coverage", "lookup", "light", "onekey"),
     "plans": ("plan", "estimate", "rows", "tables", "execute", "planner", "tableplans"),
-    "building": ("queuebuild", "indexbuild"),
+    "building": ("walklog", "queuebuild", "indexbuild"),
     "writing": ("locks", "recovery", "rebuild", "staging", "existing", "logwrite", "commit", "publish", "writing"),
     "store": ("info", "store", "__init__"),
 }
