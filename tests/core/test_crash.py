@@ -17,9 +17,9 @@ from store_core.steps import STEPS
 from tests.core.killing import NEW, SIZES, WRITES, Nursery, begin, rows
 
 STEPS_OF = {
-    "create": ("staged", "surveyed", "batch written", "log written", "queues written", "index written", "config written",
+    "create": ("batch written", "log written", "queues written", "index written", "config written",
                "synced", "staging removed", "new moved in"),
-    "overwrite": ("staged", "surveyed", "batch written", "log written", "queues written", "index written", "config written",
+    "overwrite": ("batch written", "log written", "queues written", "index written", "config written",
                   "synced", "staging removed", "swap noted", "old moved away", "new moved in", "old removed", "swap forgotten"),
     "append": ("staged", "surveyed", "journal written", "lock emptied", "abort made", "batch written", "log written",
                "queues written", "index written", "config written", "synced", "published", "moved", "abort removed",
