@@ -43,7 +43,10 @@ class _Range:
 
 
 def walk_log(new_files: Callable[[], Files], log: Log, *, index_tags: bool, delay_levels: tuple[int, ...]) -> Iterator[Walked]:
-    """All of a log, in order; a message that can't be dispatched comes before the batch it was in. `new_files`: gives each thread its own; the other arguments as `describe`."""
+    """All of a log, in order; a message that can't be dispatched comes before the batch it was in.
+
+    `new_files`: gives each thread its own. The other arguments are those of `describe`.
+    """
     own = threading.local()
 
     def read(part: _Range) -> list[Walked]:
