@@ -22,7 +22,7 @@ from store_core.described import Described
 from store_core.encode import encode
 from store_core.errors import OptionError, StoreChangedError, StoreError, StoreNotFoundError
 from store_core.existing import Fingerprint, fingerprint, read_existing
-from store_core.files import LocalFiles, local_name, swap_folder
+from store_core.files import LocalFiles, local_name, real_root, swap_folder
 from store_core.listing import list_store
 from store_core.locks import hold
 from store_core.options import parse_options
@@ -118,11 +118,10 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
     Errors: as `create_store` and `append`.
     """
     files, writes = LocalFiles(), LocalWrites()
-    root = local_name(path)
+    root = real_root(path)
     if options.config_from is not None:
         options = replace(options, config_from=_source(files, options.config_from))
     recover_swap(files, writes, root)
-    root = files.folder(root) or root
     _check_place(files, root, mode)
     sweep(files, writes, root)
     id = uuid.uuid4().hex[:12]

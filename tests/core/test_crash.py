@@ -168,6 +168,18 @@ def test_the_next_writer_is_killed_while_it_recovers(
         assert check(world, "append", path) == ("new" if first == "published" else "old")
 
 
+def test_a_store_behind_a_link(world: World, nursery: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    path = start(world, "overwrite", tmp_path / "disk")
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert nursery.kill(link, "overwrite", 1, "old moved away") and not path.exists()
+    assert look(link).same_rows(world.after["overwrite"])
+    store_core.append(link, MORE)
+    assert link.is_symlink() and data(path) == world.bytes_after["overwrite"]
+    assert [p.name for p in (tmp_path / "disk").iterdir()] == ["store"]
+
+
 def any_operation(world: World, nursery: Nursery, folder: Path, seed: int, tries: int) -> None:
     chance = random.Random(seed)
     for number in range(tries):
