@@ -1,17 +1,18 @@
-"""Queues and index anew from the commitlog: `store_core.rebuild` on one thread against the recovery of RocketMQ's own store."""
+"""Queues and index anew from the commitlog: `store_core.rebuild` against the recovery of RocketMQ's own store."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import statistics
+import sys
 from pathlib import Path
 
 from benchmarks import rocketmq
 from benchmarks.cache import root
 from benchmarks.context import Context
 from benchmarks.figures import Figure, alternate, rate, ratio
-from benchmarks.process import Program, python_program
+from benchmarks.process import ONE_THREAD, Program
 from benchmarks.stores import GeneratedStore
 
 __all__ = ["run"]
@@ -31,7 +32,10 @@ def _compare(context: Context, name: str, store: GeneratedStore) -> Figure:
     cpu: list[float] = []
     try:
         folders = {each: _bare_copy(Path(store.path()), scratch / each) for each in ("store_core", "DefaultMessageStore")}
-        with python_program("rebuild_program") as ours, rocketmq.program("RebuildStore") as peer:
+        with (
+            Program([sys.executable, "-m", "benchmarks.rebuild_program"], ONE_THREAD) as ours,
+            rocketmq.program("RebuildStore") as peer,
+        ):
 
             def one_pass(each: str, program: Program) -> float:
                 folder = folders[each]
@@ -59,7 +63,7 @@ def _compare(context: Context, name: str, store: GeneratedStore) -> Figure:
     busy = [each for each in cpu if each]
     size = context.log_size(store.path())
     return Figure(
-        f"rebuild of queues and index, synced, one thread: {name}",
+        f"rebuild of queues and index, synced: {name}",
         ratio(seconds["DefaultMessageStore"], seconds["store_core"]),
         "x DefaultMessageStore's recovery",
         target=3,

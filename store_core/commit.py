@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,7 @@ from store_core.steps import reached
 from store_core.writefiles import Writes
 from store_core.writeoptions import WriteOptions
 
-__all__ = ["Filled", "Survey", "fill", "survey", "sync"]
+__all__ = ["Filled", "Survey", "fill", "staged_batches", "survey", "sync", "unsurveyed"]
 
 _HALF_TOPICS: Final = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 _PROGRESS_SECONDS: Final = 5.0
@@ -55,7 +55,6 @@ class Survey:
     queues: dict[_Queue, tuple[int, int]]
     topics: dict[str, int]
     records: int
-    data_bytes: int
 
 
 def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteOptions, existing: Existing | None) -> Survey:
@@ -72,7 +71,7 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
     half: set[int] = set()
     unknown: tuple[Described, int, int] | None = None
     topics: dict[str, int] = {}
-    for batch in _batches(files, staging, staged):
+    for batch in staged_batches(files, staging, staged):
         described = batch.described
         density.add(described)
         placer.place(described)
@@ -80,9 +79,7 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
         for record, offset in batch.prepared.tolist():
             if offset not in half and unknown is None:
                 unknown = described, record, offset
-        for at in np.unique(described.records["queue"]).tolist():
-            topic, queue_id = described.queues[at]
-            topics[topic] = max(topics.get(topic, 0), queue_id + 1)
+        _count_queues(described, topics)
     if existing is not None and (mixed := sorted(existing.batch_topics & set(topics))):
         raise UnsupportedStoreError(
             f"topic {mixed[0]!r} has batch queues (queue.type=BatchCQ) in {existing.root}, which can't be written. Write the "
@@ -98,13 +95,7 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
         # a broker shows fillers as messages where the log begins at 0
         start = options.log_file_size if any(first > 0 for first, _ in queues.values()) else 0
     if unknown is not None and not keep:
-        described, record, offset = unknown
-        topic, queue_id = described.queues[int(described.records["queue"][record])]
-        raise OptionError(
-            f"column 'preparedTransactionOffset', topic {topic!r}, queue {queue_id}: {offset} is the place of a half message "
-            "that is not among the rows before it, so its new place is not known. Write the half messages too (with their "
-            "commitLogOffset and systemTopics=true), or set the column to 0"
-        )
+        raise _no_half(*unknown)
     end = start + placer.log_end - (existing.log_end if existing else 0)
     return Survey(
         start,
@@ -114,8 +105,29 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
         queues,
         topics,
         sum(each.records for each in staged),
-        sum(each.data_bytes for each in staged),
     )
+
+
+def _count_queues(described: Described, topics: dict[str, int]) -> None:
+    """Brings `topics`, how many queues each needs, up to date."""
+    for at in np.unique(described.records["queue"]).tolist():
+        topic, queue_id = described.queues[at]
+        topics[topic] = max(topics.get(topic, 0), queue_id + 1)
+
+
+def _no_half(described: Described, record: int, offset: int) -> OptionError:
+    topic, queue_id = described.queues[int(described.records["queue"][record])]
+    return OptionError(
+        f"column 'preparedTransactionOffset', topic {topic!r}, queue {queue_id}: {offset} is the place of a half message "
+        "that is not among the rows before it, so its new place is not known. Write the half messages too (with their "
+        "commitLogOffset and systemTopics=true), or set the column to 0"
+    )
+
+
+def unsurveyed(options: WriteOptions) -> Survey:
+    """Where the records of a new store go that keep no places and offsets: nothing need be known of them beforehand."""
+    times = Times.ALLOW if options.allow_unordered_times else Times.REFUSE
+    return Survey(0, 0, False, times, {}, {}, 0)
 
 
 def _placer(options: WriteOptions, existing: Existing | None, times: Times) -> Placer:
@@ -129,7 +141,8 @@ def _placer(options: WriteOptions, existing: Existing | None, times: Times) -> P
     )
 
 
-def _batches(files: Files, staging: str, staged: Iterable[Staged]) -> Iterable[StagedBatch]:
+def staged_batches(files: Files, staging: str, staged: Iterable[Staged]) -> Iterator[StagedBatch]:
+    """All batches of the tasks, in log order."""
     for each in staged:
         yield from read_about(files, staging, each)
 
@@ -144,10 +157,12 @@ def _half(described: Described) -> npt.NDArray[np.bool_]:
 
 @dataclass
 class Filled:
-    """Files that were written. made: log files that were not there. touched: all, to be synced. checkpoint: of the store
-    then.
+    """What was written. made: log files that were not there. touched: all files, to be synced. checkpoint: of the store then.
+    topics: how many queues each needs.
     """
 
+    records: int
+    topics: dict[str, int]
     checkpoint: Checkpoint
     made: tuple[str, ...]
     index: tuple[str, ...]
@@ -156,8 +171,7 @@ class Filled:
 
 def fill(
     writes: Writes,
-    staging: str,
-    staged: Sequence[Staged],
+    batches: Iterable[StagedBatch],
     plan: Survey,
     options: WriteOptions,
     existing: Existing | None,
@@ -176,24 +190,29 @@ def fill(
     queues = QueueBuilder(files, writes, root, options.mapped_file_size_consume_queue or 0)
     index = IndexBuilder(files, writes, build, options.max_hash_slot_num or 0, options.max_index_num or 0)
     moved: dict[int, int] = {}
+    topics: dict[str, int] = {}
     done, began = 0, time.monotonic()
     said = began
     try:
-        for batch in _batches(files, staging, staged):
+        for batch in batches:
             placed = placer.place(batch.described)
             which = _half(batch.described)
             old = batch.described.records["commitLogOffset"][which].tolist()
             moved.update(zip(old, placed.described.records["commitLogOffset"][which].tolist(), strict=True))
-            prepared = batch.prepared
-            where = [moved.get(offset, offset) for offset in prepared["preparedTransactionOffset"].tolist()]
-            log.add(batch, placed, (prepared["record"].astype(np.int64), np.array(where, np.int64)))
+            for record, offset in batch.prepared.tolist():
+                if offset not in moved and not plan.keep_places:
+                    raise _no_half(batch.described, record, offset)
+            where = [moved.get(offset, offset) for offset in batch.prepared["preparedTransactionOffset"].tolist()]
+            _count_queues(batch.described, topics)
+            log.add(batch, placed, (batch.prepared["record"].astype(np.int64), np.array(where, np.int64)))
             queues.add(placed.described)
             index.add(placed.described)
             done += len(placed.described)
             reached("batch written")
             if (now := time.monotonic()) - said > _PROGRESS_SECONDS:
                 said = now
-                _log.info("%s: %d of %d messages written, %.0f/s", root, done, plan.records, done / (now - began))
+                of = f" of {plan.records}" if plan.records else ""
+                _log.info("%s: %d%s messages written, %.0f/s", root, done, of, done / (now - began))
         touched = log.finish()
     except BaseException:
         log.cancel()
@@ -213,7 +232,7 @@ def fill(
         logics_physical_offset=before.logics_physical_offset,
     )
     writes.replace(os.path.join(build, "checkpoint"), encode_checkpoint(checkpoint))
-    return Filled(checkpoint, log.made, of_index, (*touched, *of_queues, *of_index))
+    return Filled(done, topics, checkpoint, log.made, of_index, (*touched, *of_queues, *of_index))
 
 
 def sync(writes: Writes, root: str, paths: Iterable[str], folders: Iterable[str] = ()) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
 
-__all__ = ["Entry", "Files", "LocalFiles", "local_name", "local_path", "swap_file", "swap_folder"]
+__all__ = ["Entry", "Files", "LocalFiles", "local_name", "local_path", "real_root", "swap_file", "swap_folder"]
 
 _OPEN_FILES = 64
 
@@ -212,9 +212,10 @@ def local_path(path: str | os.PathLike[str]) -> str:
     name = local_name(path)
     if os.path.exists(name):
         return name
+    root = os.path.realpath(name)  # a link leads nowhere while its store is replaced
     try:
-        with open(swap_file(name), encoding="utf-8") as swap:
-            fresh = swap_folder(name, "new", swap.read())
+        with open(swap_file(root), encoding="utf-8") as swap:
+            fresh = swap_folder(root, "new", swap.read())
     except OSError:
         fresh = name
     if os.path.exists(fresh):
@@ -222,6 +223,11 @@ def local_path(path: str | os.PathLike[str]) -> str:
     raise StoreNotFoundError(
         f"{os.fspath(path)}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder"
     )
+
+
+def real_root(path: str | os.PathLike[str]) -> str:
+    """`local_name`, with links followed: where a store is, or will be."""
+    return os.path.realpath(local_name(path))
 
 
 def swap_file(root: str) -> str:

@@ -112,13 +112,8 @@ class LogWriter:
         places: list[tuple[str, int]],
     ) -> list[_Part]:
         """Writes what goes into new files, and gives back what goes into files that were there."""
-        if not hasattr(self._own, "files"):
-            self._own.files = LocalFiles()
-        data = bytearray(batch.size)
-        if self._own.files.read_into(batch.path, batch.position, memoryview(data)) != batch.size:
-            raise CorruptStoreError("ends before what a task wrote", path=batch.path, hint="Write again")
-        patch(data, records, lifted, prepared)
-        view = memoryview(data)
+        view = self._data(batch)
+        patch(view, records, lifted, prepared)
         later: list[_Part] = []
         for (_, start, stop, blank), (path, position) in zip(parts, places, strict=True):
             found: Buffer = view[start:stop]
@@ -129,3 +124,13 @@ class LogWriter:
             else:
                 self._writes.write_at(path, position, found)
         return later
+
+    def _data(self, batch: StagedBatch) -> memoryview:
+        if batch.data is not None:
+            return memoryview(bytearray(batch.data)) if batch.data.readonly else batch.data
+        if not hasattr(self._own, "files"):
+            self._own.files = LocalFiles()
+        data = memoryview(bytearray(batch.size))
+        if self._own.files.read_into(batch.path, batch.position, data) != batch.size:
+            raise CorruptStoreError("ends before what a task wrote", path=batch.path, hint="Write again")
+        return data

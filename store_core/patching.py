@@ -39,7 +39,7 @@ def field_position(name: str, sys_flag: npt.NDArray[np.int32]) -> _Longs:
 
 
 def patch(
-    data: bytearray,
+    data: memoryview,
     records: npt.NDArray[np.void],
     lifted: _Longs,
     prepared: tuple[_Longs, _Longs],
@@ -64,15 +64,14 @@ def patch(
             _scatter(data, starts[which] + field_position(name, flags[which]), values.astype(">i8"))
     with_crc = np.flatnonzero(records["hasCrc"])
     if len(with_crc):
-        view = memoryview(data)
         stops = ends[with_crc] - CRC_PROPERTY_SIZE
         spans = zip(starts[with_crc].tolist(), stops.tolist(), strict=True)
-        crcs = np.array([zlib.crc32(view[start:stop]) & CRC_MASK for start, stop in spans], np.int64)
+        crcs = np.array([zlib.crc32(data[start:stop]) & CRC_MASK for start, stop in spans], np.int64)
         digits = (crcs[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)  # the least significant first
         _scatter(data, ends[with_crc] - _DIGITS_AT, digits.view(f"V{_DIGITS}")[:, 0])
 
 
-def _scatter(data: bytearray, positions: _Longs, values: npt.NDArray[Any]) -> None:
+def _scatter(data: memoryview, positions: _Longs, values: npt.NDArray[Any]) -> None:
     """data[position : position + itemsize] = value, for each."""
     width = values.dtype.itemsize
     np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))[positions] = values.view(f"V{width}")

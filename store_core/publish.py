@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from store_core.checkpoint import Checkpoint
-from store_core.commit import Survey, fill, sync
+from store_core.commit import Filled, Survey, fill, sync
 from store_core.config import read_tree, read_whole
 from store_core.configwrite import STATE_FILES, merged_topics
 from store_core.existing import Existing
@@ -19,7 +18,7 @@ from store_core.locks import hold
 from store_core.queues import list_queues
 from store_core.recovery import LOCK_CONTENT, finish, undo
 from store_core.segments import file_name
-from store_core.staging import Staged
+from store_core.staging import StagedBatch
 from store_core.steps import reached
 from store_core.writefiles import HeldLock, Writes
 from store_core.writeoptions import WriteOptions
@@ -34,17 +33,17 @@ def publish_new(
     writes: Writes,
     build: str,
     staging: str,
-    staged: Sequence[Staged],
+    batches: Iterable[StagedBatch],
     plan: Survey,
     options: WriteOptions,
     root: str,
     now_ms: int,
-) -> Checkpoint:
-    """Makes a store of what was staged in the folder `build`, which is beside `root`, and moves it there.
+) -> Filled:
+    """Makes a store of `batches` in the folder `build`, which is beside `root`, and moves it there.
 
     A store that is in `root` is moved away first, and removed at last; its lock is held.
     """
-    filled = fill(writes, staging, staged, plan, options, None, build, build)
+    filled = fill(writes, batches, plan, options, None, build, build)
     writes.make_folder(os.path.join(build, "commitlog"))
     writes.make_folder(os.path.join(build, "config"))
     files = LocalFiles()
@@ -57,7 +56,7 @@ def publish_new(
                 if data:
                     writes.replace(os.path.join(build, "config", name), data)
                     break
-    topics = merged_topics({}, _queue_counts(plan, options), like, now_ms)
+    topics = merged_topics({}, _queue_counts(filled, options), like, now_ms)
     writes.replace(os.path.join(build, "config", "topics.json"), topics)
     writes.replace(os.path.join(build, LOCK), LOCK_CONTENT)
     reached("config written")
@@ -70,9 +69,9 @@ def publish_new(
         writes.rename(build, root)
         writes.fsync_folder(parent)
         reached("new moved in")
-        return filled.checkpoint
+        return filled
     _swap(writes, build, root)
-    return filled.checkpoint
+    return filled
 
 
 def _swap(writes: Writes, build: str, root: str) -> None:
@@ -98,14 +97,14 @@ def _swap(writes: Writes, build: str, root: str) -> None:
 def publish_append(
     writes: Writes,
     staging: str,
-    staged: Sequence[Staged],
+    batches: Iterable[StagedBatch],
     plan: Survey,
     options: WriteOptions,
     existing: Existing,
     now_ms: int,
     lock: HeldLock,
-) -> Checkpoint:
-    """Puts what was staged behind the end of a store, whose lock is held."""
+) -> Filled:
+    """Puts `batches` behind the end of a store, whose lock is held."""
     root = existing.root
     journal = _journal(staging, plan, options, existing)
     writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
@@ -127,10 +126,10 @@ def publish_append(
         files = LocalFiles()
         for entry in files.list(os.path.join(root, "index"))[-1:]:
             writes.copy(entry.path, os.path.join(build, "index", entry.name))
-        filled = fill(writes, staging, staged, plan, options, existing, root, build)
+        filled = fill(writes, batches, plan, options, existing, root, build)
         writes.make_folder(os.path.join(build, "config"))
         tree = read_tree(files, root, "topics.json").value
-        topics = merged_topics(tree, _queue_counts(plan, options), {}, now_ms)
+        topics = merged_topics(tree, _queue_counts(filled, options), {}, now_ms)
         writes.replace(os.path.join(build, "config", "topics.json"), topics)
         reached("config written")
         sync(writes, root, filled.touched)
@@ -144,7 +143,7 @@ def publish_append(
     reached("published")
     finish(LocalFiles(), writes, root, done, lock)
     reached("staging removed")
-    return filled.checkpoint
+    return filled
 
 
 def _journal(staging: str, plan: Survey, options: WriteOptions, existing: Existing) -> Journal:
@@ -175,7 +174,7 @@ def _journal(staging: str, plan: Survey, options: WriteOptions, existing: Existi
     return Journal("publishing", os.path.relpath(staging, root), ends, tuple(fresh), (), existing.unclean)
 
 
-def _queue_counts(plan: Survey, options: WriteOptions) -> dict[str, int]:
+def _queue_counts(filled: Filled, options: WriteOptions) -> dict[str, int]:
     """How many queues each topic is to have: those that are used, and as many as a broker gives a topic that it makes."""
     least = 0 if options.preserve else options.default_topic_queue_nums
-    return {topic: count if topic.startswith("%") else max(count, least) for topic, count in plan.topics.items()}
+    return {topic: count if topic.startswith("%") else max(count, least) for topic, count in filled.topics.items()}

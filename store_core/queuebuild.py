@@ -103,6 +103,8 @@ class QueueBuilder:
         self._lenient = lenient
         self._left_alone = frozenset(left_alone)
         self._queues: dict[tuple[str, int], _Growing | None] = {}
+        self._listed: dict[str, dict[int, Queue]] = {}
+        """By topic: the queues that had files when the topic was met first."""
         self._held = 0
         self._touched: dict[str, None] = {}
 
@@ -175,9 +177,11 @@ class QueueBuilder:
             self._say(text, "Its records get no entries")
             return None
         growing = _Growing(topic, queue_id, posixpath.join(self._folder, topic, str(queue_id)))
-        for queue in list_queues(self._files, self._root, (topic,)):
-            if queue.queue_id == queue_id and not queue.batch:
-                self._continue(growing, queue)
+        if topic not in self._listed:
+            listed = list_queues(self._files, self._root, (topic,))
+            self._listed[topic] = {queue.queue_id: queue for queue in listed if not queue.batch}
+        if (there := self._listed[topic].get(queue_id)) is not None:
+            self._continue(growing, there)
         return growing
 
     def _continue(self, growing: _Growing, queue: Queue) -> None:

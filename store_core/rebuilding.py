@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from store_core.checkpoint import abort_exists
 from store_core.config import read_topics
-from store_core.decode import Parts
-from store_core.describe import DELAY_LEVELS, describe_parts, parse_delay_levels
+from store_core.describe import DELAY_LEVELS, parse_delay_levels
 from store_core.described import Described
 from store_core.errors import (
     CorruptStoreError,
@@ -35,8 +34,9 @@ from store_core.locks import hold
 from store_core.options import OPTIONS, Option, ReadOptions
 from store_core.queuebuild import DEFAULT_QUEUE_FILE_SIZE, QueueBuilder, found_queue_file_size
 from store_core.queues import Queue, list_queues, read_entries, rocksdb_queue
-from store_core.reading import Found, Gap, last_segment_with_records, read_range
+from store_core.reading import Gap
 from store_core.recovery import recover_append, recover_swap
+from store_core.walklog import walk_log
 from store_core.writefiles import LocalWrites, Writes
 from store_core.writeoptions import WRITE_OPTIONS
 
@@ -209,46 +209,22 @@ class _Rebuilding:
         )
 
     def _described(self) -> Iterator[Described]:
-        until = last_segment_with_records(self.files, self.log)
-        for segment, after in zip(self.log, [*self.log.segments[1:], None], strict=True):
-            behind = segment.base_offset < until
-            walked = read_range(
-                self.files, self.log, segment, segment.base_offset, segment.end_offset, aligned=True, records_behind=behind
-            )
-            for found in walked:
-                if isinstance(found, Found):
-                    yield from self._describe(found.parts, segment.path, segment.base_offset)
-                else:
-                    self._report(found)
-            if after is not None and segment.end_offset < after.base_offset and behind:
-                text = f"no file holds commitLogOffsets [{segment.end_offset}, {after.base_offset})"
-                self._damage(
-                    f"{text}: the next is {after.path}. A file was deleted, cut short or not copied", segment.path, None
-                )
-
-    def _describe(self, parts: Parts, path: str, base: int) -> Iterator[Described]:
-        while len(parts):
-            try:
-                yield describe_parts(parts, index_tags=self.index_tags, delay_levels=self.levels)
-                return
-            except CorruptStoreError as e:
-                assert e.offset is not None
-                self._damage(e.reason, path, e.offset - base)
-                parts = parts.take(parts.heads["commitLogOffset"] != e.offset)
-
-    def _report(self, gap: Gap) -> None:
-        start, end = gap.start - gap.segment.base_offset, gap.end - gap.segment.base_offset
-        if gap.is_tail:
-            text = f"the log ends at byte {start}; the {end - start} bytes behind are no record ({gap.reason})"
-            warnings.warn(f"{gap.segment.path}: {text}", StoreWarning, stacklevel=2)
-        else:
-            self._damage(f"bytes [{start}, {end}) are no record: {gap.reason}", gap.segment.path, start)
-
-    def _damage(self, reason: str, path: str, position: int | None) -> None:
-        error = CorruptStoreError(reason, path=path, offset=position, hint=_LENIENT)
-        if not self.lenient:
-            raise error
-        warnings.warn(f"{path}: {reason}. It was left out", StoreWarning, stacklevel=2)
+        """All records of the log; what is none is an error, or left out with a warning."""
+        for found in walk_log(LocalFiles, self.log, index_tags=self.index_tags, delay_levels=self.levels):
+            if isinstance(found, Described):
+                yield found
+                continue
+            if isinstance(found, Gap):
+                path, base = found.segment.path, found.segment.base_offset
+                start, end = found.start - base, found.end - base
+                if found.is_tail:
+                    text = f"the log ends at byte {start}; the {end - start} bytes behind are no record ({found.reason})"
+                    warnings.warn(f"{path}: {text}", StoreWarning, stacklevel=2)
+                    continue
+                found = CorruptStoreError(f"bytes [{start}, {end}) are no record: {found.reason}", path=path, offset=start)
+            if not self.lenient:
+                raise CorruptStoreError(found.reason, path=found.path, offset=found.offset, hint=_LENIENT)
+            warnings.warn(f"{found}. It was left out", StoreWarning, stacklevel=2)
 
     # --- queues
 

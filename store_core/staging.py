@@ -22,7 +22,7 @@ from store_core.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
 from store_core.patching import field_position
 from store_core.writefiles import Buffer, Writes
 
-__all__ = ["PREPARED", "Runs", "Staged", "StagedBatch", "read_about", "stage"]
+__all__ = ["PREPARED", "Runs", "Staged", "StagedBatch", "read_about", "stage", "unstaged"]
 
 PREPARED: Final = np.dtype([("record", "<i4"), ("preparedTransactionOffset", "<i8")])
 """A committed message (by its index) that says where its half message stands."""
@@ -55,13 +55,16 @@ class Staged:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """Records that stand at [position, position + size) of the file `path`, and what they are. prepared: PREPARED[k]."""
+    """Records that stand at [position, position + size) of the file `path`, and what they are. prepared: PREPARED[k]. data: the
+    records themselves, where they were never staged.
+    """
 
     path: str
     position: int
     size: int
     described: Described
     prepared: npt.NDArray[np.void]
+    data: memoryview | None = None
 
 
 class Runs(Protocol):
@@ -79,16 +82,23 @@ def stage(writes: Writes, folder: str, partition: int, attempt: str, runs: Runs)
     writes.create(data_path, 0)
     writes.create(about_path, 0)
     records = data_bytes = about_bytes = 0
-    for run, whole in runs:
-        for data, described in _pieces(memoryview(run), whole):
-            writes.write_at(data_path, data_bytes, data)
-            about = _encode(data, described)
-            writes.write_at(about_path, about_bytes, about)
-            records += len(described)
-            data_bytes += len(data)
-            about_bytes += len(about)
+    for batch in unstaged(runs):
+        assert batch.data is not None
+        writes.write_at(data_path, data_bytes, batch.data)
+        about = _encode(batch)
+        writes.write_at(about_path, about_bytes, about)
+        records += len(batch.described)
+        data_bytes += batch.size
+        about_bytes += len(about)
     writes.close()
     return Staged(partition, name, records, data_bytes, about_bytes, runs.given_times)
+
+
+def unstaged(runs: Runs) -> Iterator[StagedBatch]:
+    """The batches of a task that need not be staged, since the same process commits them."""
+    for run, whole in runs:
+        for data, described in _pieces(memoryview(run), whole):
+            yield StagedBatch("", 0, len(data), described, _prepared(data, described.records), data)
 
 
 def read_about(files: Files, folder: str, staged: Staged) -> Iterator[StagedBatch]:
@@ -136,16 +146,17 @@ def _pieces(data: memoryview, described: Described) -> Iterator[tuple[memoryview
         first, at = last, end
 
 
-def _encode(data: memoryview, described: Described) -> bytes:
+def _encode(batch: StagedBatch) -> bytes:
+    described = batch.described
     queues = json.dumps(described.queues).encode()
     arrays: list[npt.NDArray[Any]] = [
         described.records,
         described.key_hashes.astype("<i4", copy=False),
         described.light,
-        _prepared(data, described.records),
+        batch.prepared,
         np.frombuffer(queues, "u1"),
     ]
-    head = np.array([(len(data), *map(len, arrays))], _HEAD)
+    head = np.array([(batch.size, *map(len, arrays))], _HEAD)
     return b"".join(array.tobytes() for array in (head, *arrays))
 
 

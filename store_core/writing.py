@@ -17,18 +17,18 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from store_core.commit import survey
+from store_core.commit import Survey, staged_batches, survey, unsurveyed
 from store_core.described import Described
 from store_core.encode import encode
 from store_core.errors import OptionError, StoreChangedError, StoreError, StoreNotFoundError
 from store_core.existing import Fingerprint, fingerprint, read_existing
-from store_core.files import LocalFiles, local_name, swap_folder
+from store_core.files import LocalFiles, local_name, real_root, swap_folder
 from store_core.listing import list_store
 from store_core.locks import hold
 from store_core.options import parse_options
 from store_core.publish import publish_append, publish_new
 from store_core.recovery import STAGING, recover_append, recover_swap, sweep
-from store_core.staging import Staged, stage
+from store_core.staging import Staged, StagedBatch, stage, unstaged
 from store_core.steps import reached
 from store_core.writefiles import Buffer, LocalWrites, Writes
 from store_core.writeoptions import WriteOptions, parse_write_options
@@ -95,10 +95,19 @@ def append(path: str | os.PathLike[str], batches: Batches, **options: Any) -> Wr
 def _write(path: str | os.PathLike[str], batches: Batches, mode: str, options: Mapping[str, Any]) -> Written:
     job = start(path, mode, parse_write_options(options))
     try:
+        if job.build is not None and not job.options.preserve:
+            return _write_through(job, _batches(batches))
         return commit(job, [stage_task(job, 0, "0", _batches(batches))])
     except BaseException:
         abandon(job)
         raise
+
+
+def _write_through(job: WriteJob, batches: Iterable[pa.RecordBatch]) -> Written:
+    """A new store whose places are known as the rows come: they need not be staged."""
+    writes = LocalWrites()
+    with ExitStack() as held:
+        return _publish_new(job, unstaged(_Runs(job, 0, batches)), unsurveyed(job.options), writes, held)
 
 
 # --- the parts of a write ------------------------------------------------------------------------------------------------
@@ -109,11 +118,10 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
     Errors: as `create_store` and `append`.
     """
     files, writes = LocalFiles(), LocalWrites()
-    root = local_name(path)
+    root = real_root(path)
     if options.config_from is not None:
         options = replace(options, config_from=_source(files, options.config_from))
     recover_swap(files, writes, root)
-    root = files.folder(root) or root
     _check_place(files, root, mode)
     sweep(files, writes, root)
     id = uuid.uuid4().hex[:12]
@@ -170,11 +178,11 @@ def commit(job: WriteJob, staged: Sequence[Staged]) -> Written:
         raise StoreError(f"{job.root}: two results of the same partitions, {sorted(twice)}, came to the commit")
     reached("staged")
     with ExitStack() as held:
-        if job.build is not None:
-            log_end = _commit_new(job, parts, writes, held)
-        else:
-            log_end = _commit_append(job, parts, writes, held)
-    return Written(job.root, sum(each.records for each in parts), log_end)
+        if job.build is None:
+            return _commit_append(job, parts, writes, held)
+        plan = survey(LocalFiles(), job.staging, parts, job.options, None)
+        reached("surveyed")
+        return _publish_new(job, staged_batches(LocalFiles(), job.staging, parts), plan, writes, held)
 
 
 def abandon(job: WriteJob) -> None:
@@ -182,11 +190,9 @@ def abandon(job: WriteJob) -> None:
     LocalWrites().remove_folder(job.staging if job.build is None else job.build)
 
 
-def _commit_new(job: WriteJob, staged: Sequence[Staged], writes: Writes, held: ExitStack) -> int:
+def _publish_new(job: WriteJob, batches: Iterable[StagedBatch], plan: Survey, writes: Writes, held: ExitStack) -> Written:
     assert job.build is not None
     files = LocalFiles()
-    plan = survey(files, job.staging, staged, job.options, None)
-    reached("surveyed")
     there = bool(files.list(job.root))
     if there and job.before is not None:
         lock = held.enter_context(hold(writes, job.root))
@@ -195,10 +201,11 @@ def _commit_new(job: WriteJob, staged: Sequence[Staged], writes: Writes, held: E
             raise _changed(job, "so it is not overwritten")
     elif there:
         raise _changed(job, "and there was nothing before; so nothing was written")
-    return publish_new(writes, job.build, job.staging, staged, plan, job.options, job.root, job.now_ms).confirm_phy_offset
+    done = publish_new(writes, job.build, job.staging, batches, plan, job.options, job.root, job.now_ms)
+    return Written(job.root, done.records, done.checkpoint.confirm_phy_offset)
 
 
-def _commit_append(job: WriteJob, staged: Sequence[Staged], writes: Writes, held: ExitStack) -> int:
+def _commit_append(job: WriteJob, staged: Sequence[Staged], writes: Writes, held: ExitStack) -> Written:
     files = LocalFiles()
     if files.folder(job.root) is None:
         raise _changed(job, "and is gone")
@@ -211,9 +218,10 @@ def _commit_append(job: WriteJob, staged: Sequence[Staged], writes: Writes, held
     reached("surveyed")
     if not plan.records:
         writes.remove_folder(job.staging)
-        return existing.log_end
-    done = publish_append(writes, job.staging, staged, plan, job.options, existing, job.now_ms, lock)
-    return done.confirm_phy_offset
+        return Written(job.root, 0, existing.log_end)
+    batches = staged_batches(files, job.staging, staged)
+    done = publish_append(writes, job.staging, batches, plan, job.options, existing, job.now_ms, lock)
+    return Written(job.root, done.records, done.checkpoint.confirm_phy_offset)
 
 
 def _changed(job: WriteJob, what: str) -> StoreChangedError:

@@ -65,7 +65,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "access": ("coverage", "lookup", "light", "onekey"),
     "plans": ("plan", "estimate", "rows", "tables", "planner", "tableplans", *CHECKS, "execute"),
-    "building": ("queuebuild", "indexbuild"),
+    "building": ("walklog", "queuebuild", "indexbuild"),
     "writing": ("locks", "recovery", "rebuilding", "staging", "existing", "logwrite", "commit", "publish", "writing"),
     "store": ("info", "store", "__init__"),
     "command line": ("__main__",),

@@ -17,9 +17,9 @@ from store_core.steps import STEPS
 from tests.core.killing import NEW, SIZES, WRITES, Nursery, begin, rows
 
 STEPS_OF = {
-    "create": ("staged", "surveyed", "batch written", "log written", "queues written", "index written", "config written",
+    "create": ("batch written", "log written", "queues written", "index written", "config written",
                "synced", "staging removed", "new moved in"),
-    "overwrite": ("staged", "surveyed", "batch written", "log written", "queues written", "index written", "config written",
+    "overwrite": ("batch written", "log written", "queues written", "index written", "config written",
                   "synced", "staging removed", "swap noted", "old moved away", "new moved in", "old removed", "swap forgotten"),
     "append": ("staged", "surveyed", "journal written", "lock emptied", "abort made", "batch written", "log written",
                "queues written", "index written", "config written", "synced", "published", "moved", "abort removed",
@@ -166,6 +166,18 @@ def test_the_next_writer_is_killed_while_it_recovers(
         killed = nursery.kill(path, "recover", count, second)
         assert killed or count == 2
         assert check(world, "append", path) == ("new" if first == "published" else "old")
+
+
+def test_a_store_behind_a_link(world: World, nursery: Nursery, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    path = start(world, "overwrite", tmp_path / "disk")
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert nursery.kill(link, "overwrite", 1, "old moved away") and not path.exists()
+    assert look(link).same_rows(world.after["overwrite"])
+    store_core.append(link, MORE)
+    assert link.is_symlink() and data(path) == world.bytes_after["overwrite"]
+    assert [p.name for p in (tmp_path / "disk").iterdir()] == ["store"]
 
 
 def any_operation(world: World, nursery: Nursery, folder: Path, seed: int, tries: int) -> None:

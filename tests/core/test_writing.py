@@ -646,3 +646,54 @@ def test_the_lock_is_the_brokers(store: Path) -> None:
         os._exit(0 if results == [False, True] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     lock.release()
+
+
+# --- what others left ----------------------------------------------------------------------------------------------------
+def test_staging_that_nobody_writes_to_is_removed_after_a_day(store: Path) -> None:
+    beside, inside = store.parent / f".{store.name}.rmq-new-0a", store / ".rmq-staging-0b"
+    young = store / ".rmq-staging-0c"
+    for folder in (beside, inside, young):
+        folder.mkdir()
+        (folder / "000000-0.data").write_bytes(b"x")
+    for path in (beside, beside / "000000-0.data", inside, inside / "000000-0.data"):
+        os.utime(path, (0, 0))
+    os.utime(young, (0, 0))
+    store_core.append(store, NEW)
+    assert young.exists() and not beside.exists() and not inside.exists()
+
+
+def test_a_torn_tail_is_written_over(store: Path) -> None:
+    """What a broker did not finish stands behind the log's end; none of it may come to life behind shorter records."""
+    last = read(store, "commitLogOffset", "storeSize")[-1]
+    end = last["commitLogOffset"] + last["storeSize"]
+    path = store / "commitlog" / f"{end // 4096 * 4096:020d}"
+    with path.open("r+b") as file:
+        file.seek(end % 4096)
+        file.write(b"\x00\x00\x01\x00" + b"\xda\xa3\x20\xa7" + b"\xff" * 600)
+    (store / "abort").write_text("1")
+    store_core.append(store, pa.table({"topic": ["A"], "body": [b"x"]}), allowUnclean=True)
+    found = path.read_bytes()[end % 4096 :]
+    assert not found.rstrip(b"\0").endswith(b"\xff") and len(found.rstrip(b"\0")) < 200
+    assert len(read(store)) == 54
+
+
+MEASURED = """
+import resource, sys
+import pyarrow as pa
+import store_core
+def batches(count):
+    for n in range(count):
+        yield pa.record_batch({"topic": pa.array(["T"] * 5000), "body": pa.array([b"x" * 1000] * 5000)})
+store_core.append(sys.argv[1], batches(2))
+store_core.append(sys.argv[1], batches(8))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+store_core.append(sys.argv[1], batches(60))
+store_core.create_store(sys.argv[1], batches(60), mode="overwrite")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_memory_is_bounded_by_batches(tmp_path: Path) -> None:
+    """330 MB of records cost no more memory than 40 MB."""
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(tmp_path / "s")], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 120 << 10, f"{int(done.stdout) >> 10} MiB more"

@@ -176,15 +176,15 @@ from pyspark import TaskContext
 import rmq_spark, store_core
 from tests.spark.test_write import some, write
 
-def fails_once(batches):
+def fails_once(rows):
     task = TaskContext.get()
-    yield from batches
+    yield from rows
     if task.attemptNumber() == 0:
         raise RuntimeError("the first attempt fails, with all its rows staged")
 
 spark = rmq_spark.session("local[2,3]", **{"spark.sql.shuffle.partitions": "2"})
 df = some(spark, 0, 90)
-write(df.mapInArrow(fails_once, df.schema), sys.argv[1])
+write(df.rdd.mapPartitions(fails_once).toDF(df.schema), sys.argv[1])
 print(store_core.open_store(sys.argv[1]).scan().read_all().num_rows, sorted(os.listdir(os.path.dirname(sys.argv[1]))))
 """
 
