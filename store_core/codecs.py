@@ -22,6 +22,10 @@ from store_core.layout import (
 __all__ = ["body_crc", "compress", "compression_name", "crc_property", "decompress", "stored_crc_property"]
 
 _STEP = 1 << 20
+_LZ4_BLOCK = 4 << 20
+_LZ4_HEAD = bytes.fromhex("04224d18607073")
+"""Magic; version 1 with independent blocks and no checksums; blocks of up to 4 MiB; the checksum of these two bytes."""
+_LZ4_STORED = 1 << 31
 
 
 def compression_name(sys_flag: int) -> str | None:
@@ -74,10 +78,26 @@ def compress(body: bytes, name: str) -> bytes:
     """The stored form of a body: a zlib stream, an LZ4 frame or a zstd frame."""
     if name == "zlib":
         return zlib.compress(body)
+    if name == "lz4":
+        return _lz4_frame(body)
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, name) as stream:
         stream.write(body)
     return bytes(sink.getvalue())
+
+
+def _lz4_frame(body: bytes) -> bytes:
+    """A frame of independent blocks, as `Lz4Compressor` writes it: lz4-java can't read the linked blocks of Arrow's frames."""
+    codec = pa.Codec("lz4_raw")
+    parts = [_LZ4_HEAD]
+    for at in range(0, len(body), _LZ4_BLOCK):
+        block = body[at : at + _LZ4_BLOCK]
+        packed = codec.compress(block, asbytes=True)
+        if len(packed) < len(block):
+            parts += [len(packed).to_bytes(4, "little"), packed]
+        else:
+            parts += [(len(block) | _LZ4_STORED).to_bytes(4, "little"), block]
+    return b"".join([*parts, bytes(4)])
 
 
 def body_crc(body: bytes | memoryview) -> int:

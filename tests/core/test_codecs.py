@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 import zlib
 
@@ -72,3 +73,13 @@ def test_crcs_of_real_records(golden: Golden) -> None:
         assert body_crc(read_parts(record)["storedBody"]) == row["bodyCRC"]
         assert stored_crc_property(record) == crc_property(record[:-20])
     assert stored_crc_property(read_store(golden("mixed-5.3.3"))[0]["rawRecord"]) is None
+
+
+@pytest.mark.parametrize("size", [1, 5000, (4 << 20) - 1, 4 << 20, (9 << 20) + 5])
+@pytest.mark.parametrize("kind", ["random", "text"])
+def test_lz4_frames_have_independent_blocks(size: int, kind: str) -> None:
+    """lz4-java, which RocketMQ reads them with, refuses linked blocks."""
+    body = random.Random(size).randbytes(size) if kind == "random" else (b"order " * (size // 6 + 1))[:size]
+    frame = compress(body, "lz4")
+    assert frame[:4] == b"\x04\x22\x4d\x18" and frame[4] & 0x20, "the bit that says so"
+    assert decompress(frame, 0x101, size) == body
