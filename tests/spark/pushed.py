@@ -39,7 +39,7 @@ def statistics(df: DataFrame) -> tuple[int, int]:
 def pushed_filters(df: DataFrame) -> str:
     """As EXPLAIN FORMATTED shows them; it leaves the line out where there are none."""
     line = next((line for line in explained(df).splitlines() if line.startswith("PushedFilters: ")), "PushedFilters: []")
-    return line.removeprefix("PushedFilters: [").removesuffix("]")
+    return line.removeprefix("PushedFilters: [").removesuffix("]").replace("'null'", "NULL")  # as Spark 4.1 writes a null
 
 
 def explained(df: DataFrame) -> str:
