@@ -84,8 +84,8 @@ def rebuild(
     """Builds the queue and index files of the store at `path` anew from its commitlog, and replaces the old ones.
 
     `what`: consumequeue, index, or both. Sizes of files are the old files', else RocketMQ's defaults. Queues of which the log
-    holds no record any more keep their last file, and with it their next queueOffset. `progress` is told, piece by piece, how many
-    bytes of the log are done.
+    holds no record any more keep their last file, and with it their next queueOffset. `progress` is told how many more bytes of
+    the log are done.
 
     Options: `mode` (FAILFAST: damage in the log is an error; PERMISSIVE: what is no record is left out, with a warning),
     `mappedFileSizeConsumeQueue`, `maxHashSlotNum`, `maxIndexNum`, `indexTags` (entries of tags; by default as in the old index,
