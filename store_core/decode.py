@@ -272,7 +272,7 @@ def _each_host(raw: npt.NDArray[np.void], write: Callable[[bytes], str]) -> pa.S
     width = raw.dtype.itemsize
     if width == 8:
         words = raw.view(np.int64)
-        if bool((words == words[0]).all()):
+        if len(words) and bool((words == words[0]).all()):
             return pa.repeat(pa.scalar(write(raw[0].tobytes()), type=pa.string()), len(raw))
         coded = pa.array(words).dictionary_encode()
         hosts = [word.to_bytes(8, sys.byteorder, signed=True) for word in coded.dictionary.to_pylist()]

@@ -10,8 +10,9 @@ from store_core.errors import CorruptStoreError
 
 __all__ = ["loads_fastjson"]
 
-# A string literal is matched first and kept, so that what looks like a key inside of one is left alone.
-_STRING_OR_KEY = re.compile(r'("(?:\\.|[^"\\])*")|(?<=[{,])(\s*)(-?\d+)(\s*):')
+# A string literal is matched first and kept, so that what looks like a key inside of one is left alone. One without an end is
+# kept too: it would be looked for again from each quote in it.
+_STRING_OR_KEY = re.compile(r'("(?:\\.|[^"\\])*"?)|(?<=[{,])(\s*)(-?\d+)(\s*):')
 
 
 def loads_fastjson(data: bytes) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +40,7 @@ from store_core.walklog import walk_log
 from store_core.writefiles import LocalWrites, Writes
 from store_core.writeoptions import WRITE_OPTIONS
 
-__all__ = ["REBUILD_FOLDER", "Rebuilt", "rebuild", "undo_rebuild"]
+__all__ = ["REBUILD_FOLDER", "WHAT", "Rebuilt", "rebuild", "undo_rebuild"]
 
 WHAT: Final = ("consumequeue", "index")
 REBUILD_FOLDER: Final = ".rmq-rebuild"
@@ -74,11 +74,18 @@ class Rebuilt:
     index_entries: int = 0
 
 
-def rebuild(path: str | os.PathLike[str], what: Iterable[str] = WHAT, **options: Any) -> Rebuilt:
+def rebuild(
+    path: str | os.PathLike[str],
+    what: Iterable[str] = WHAT,
+    *,
+    progress: Callable[[int], object] | None = None,
+    **options: Any,
+) -> Rebuilt:
     """Builds the queue and index files of the store at `path` anew from its commitlog, and replaces the old ones.
 
     `what`: consumequeue, index, or both. Sizes of files are the old files', else RocketMQ's defaults. Queues of which the log
-    holds no record any more keep their last file, and with it their next queueOffset.
+    holds no record any more keep their last file, and with it their next queueOffset. `progress` is told how many more bytes of
+    the log are done.
 
     Options: `mode` (FAILFAST: damage in the log is an error; PERMISSIVE: what is no record is left out, with a warning),
     `mappedFileSizeConsumeQueue`, `maxHashSlotNum`, `maxIndexNum`, `indexTags` (entries of tags; by default as in the old index,
@@ -101,7 +108,7 @@ def rebuild(path: str | os.PathLike[str], what: Iterable[str] = WHAT, **options:
         # listed again: nobody else changes it from here on
         rebuilding = _Rebuilding(files, writes, list_store(files, root, _read_options(given)), asked, given)
         try:
-            done = rebuilding.build()
+            done = rebuilding.build(progress)
             rebuilding.publish()
         finally:
             undo_rebuild(files, writes, root)
@@ -178,14 +185,14 @@ class _Rebuilding:
 
     # --- building
 
-    def build(self) -> Rebuilt:
+    def build(self, progress: Callable[[int], object] | None = None) -> Rebuilt:
         """Walks the log once and builds all files in the scratch folder, synced."""
         self.writes.make_folder(self.scratch)
         for kind in self.asked:
             self.writes.make_folder(posixpath.join(self.scratch, kind))
         records = 0
         made: list[str] = []
-        for described in self._described():
+        for described in self._described(progress or (lambda _: None)):
             records += len(described)
             if self.queues is not None:
                 try:
@@ -208,11 +215,12 @@ class _Rebuilding:
             self.index.entries if self.index is not None else 0,
         )
 
-    def _described(self) -> Iterator[Described]:
+    def _described(self, progress: Callable[[int], object]) -> Iterator[Described]:
         """All records of the log; what is none is an error, or left out with a warning."""
         for found in walk_log(LocalFiles, self.log, index_tags=self.index_tags, delay_levels=self.levels):
             if isinstance(found, Described):
                 yield found
+                progress(int(found.records["size"].sum()))
                 continue
             if isinstance(found, Gap):
                 path, base = found.segment.path, found.segment.base_offset

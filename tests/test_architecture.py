@@ -83,6 +83,7 @@ CLI_MODULES = (
     "figures",
     "report",
     "check",
+    "rebuild",
     "main",
 )
 """From the bottom up, too. They import what they like of the core; nothing of the core imports them, but `__main__`."""

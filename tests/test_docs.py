@@ -17,6 +17,7 @@ from rmq_spark.columns import spark_schema
 from store_core import layout
 from store_core.options import OPTIONS, markdown_table
 from store_core.schema import EXTRA_COLUMNS, INDEX, MESSAGES, QUEUE, VERIFY
+from store_core.writeoptions import WRITE_OPTIONS, write_markdown_table
 from tests.test_architecture import CLI_MODULES, LAYERS, SPARK_MODULES
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +34,6 @@ COLUMNS = {
     "index": pa.schema([field for i, field in enumerate(INDEX) if i <= INDEX.get_field_index("key")]),
     "verify": VERIFY,
 }
-OPTIONS_PART = re.compile(r"(<!-- generated: options -->\n).*?(<!-- end -->\n)", flags=re.DOTALL)
 
 
 def text(path: Path) -> str:
@@ -90,14 +90,18 @@ def test_the_options_stand_in_the_readme_as_they_are() -> None:
 
 
 def with_options(readme: str) -> str:
-    assert OPTIONS_PART.search(readme)
-    return OPTIONS_PART.sub(lambda part: part[1] + markdown_table() + part[2], readme)
+    """The README with both tables of options as they are."""
+    for name, made in (("options", markdown_table()), ("write options", write_markdown_table())):
+        part = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->\n)", flags=re.DOTALL)
+        assert part.search(readme)
+        readme = part.sub(lambda found, made=made: found[1] + made + found[2], readme)
+    return readme
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_in_the_documents_are_real(path: Path) -> None:
     named = set(re.findall(r"""option\(["'](\w+)["']""", text(path)))
-    assert named <= {option.name for option in OPTIONS} | {"x"}
+    assert named <= {option.name for option in (*OPTIONS, *WRITE_OPTIONS)} | {"x"}
 
 
 def test_the_modules_stand_in_the_architecture_as_they_are() -> None:

@@ -13,10 +13,10 @@ exit codes:
   0  done; nothing wrong was found
   1  findings of severity error (verify), nothing found (get, trace), or differences (diff)
   2  the arguments can't be used as given
-  3  the store can't be read
+  3  the store can't be read, or not be rebuilt
   130  interrupted    141  the reader of the output went away
 
-rmq-store COMMAND --help has examples. Nothing is ever written into a store.
+rmq-store COMMAND --help has examples. Only rebuild writes into a store.
 """
 
 
@@ -91,8 +91,13 @@ COMMANDS: Final[dict[str, Command]] = {
         "rmq-store diff /data/master /data/slave\nrmq-store diff /backup/store /data/store --limit 100",
         filters=True,
     ),
+    "rebuild": Command(
+        "rebuild",
+        "build the queue and index files anew from the commitlog; asks nothing, refuses a store that a broker holds",
+        "rmq-store rebuild /data/store\nrmq-store rebuild /data/store --what index\n"
+        "rmq-store rebuild /data/store --mode PERMISSIVE",
+    ),
 }
-"""A command that changes a store (rebuild) gets its line here and a module beside the others."""
 
 FILTERS: Final[dict[str, str]] = {
     "subscribe": "Only these topics: a comma list.",
@@ -212,6 +217,20 @@ def _diff(own: argparse.ArgumentParser) -> None:
     own.add_argument("--limit", type=int, default=20, metavar="N", help="show so many messages of each side (20)")
 
 
+def _rebuild(own: argparse.ArgumentParser) -> None:
+    own.add_argument("--what", choices=("consumequeue", "index"), help="only these files (both)")
+    group = own.add_argument_group("what is built", "Sizes of files are the old files', else RocketMQ's defaults.")
+    for option, text in _REBUILD.items():
+        group.add_argument(f"--{option}", dest=f"option:{option}", metavar="VALUE", help=text)
+
+
+_REBUILD: Final[dict[str, str]] = {
+    "mode": "What damage in the log does: FAILFAST (default) changes nothing, PERMISSIVE leaves out what is no record.",
+    "mappedFileSizeConsumeQueue": "Bytes of a queue file.",
+    "indexTags": "true or false: whether tags get index entries (as in the old index, else true).",
+    "messageDelayLevel": "The broker's delay levels, if they are not RocketMQ's own.",
+}
+"""Options of `store_core.rebuild`."""
 _ARGUMENTS: Final = {
     "info": _exact,
     "topics": _exact,
@@ -223,4 +242,5 @@ _ARGUMENTS: Final = {
     "export": _export,
     "trace": _trace,
     "diff": _diff,
+    "rebuild": _rebuild,
 }

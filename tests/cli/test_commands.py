@@ -307,3 +307,58 @@ def test_a_corrupt_range_is_a_line(fresh_golden: Any, capsys: pytest.CaptureFixt
     damage.overwrite(root / "commitlog" / f"{0:020d}", 0, struct.pack(">i", 5))
     _, out, _ = run(capsys, "cat", root, "--mode", "PERMISSIVE", "--limit", "1")
     assert out.startswith("corrupt: ") and "record size 5" in out
+
+
+def damaged(root: Path, what: str) -> None:
+    queue, index = root / "consumequeue" / "T" / "0" / f"{0:020d}", sorted((root / "index").iterdir())[0]
+    if what == "nowhere":
+        damage.overwrite(queue, 40, struct.pack(">q", 5))
+    elif what == "missing":
+        damage.zero(queue, 40, 20)
+    elif what == "order":
+        damage.swap(queue, 40, 60, 20)
+    elif what == "no queues":
+        damage.delete(queue)
+    elif what == "slots":
+        damage.zero(index, 40, 4 * 7)
+    elif what == "header":
+        damage.overwrite(index, 8, bytes(8))
+    elif what == "loop":
+        damage.overwrite(index, 40 + 4 * 7 + 20 * 9 + 16, struct.pack(">i", 9))
+    elif what == "no index":
+        damage.delete(index)
+
+
+@pytest.mark.parametrize("what", ["nowhere", "missing", "order", "no queues", "slots", "header", "loop", "no index"])
+def test_rebuild_mends_queues_and_index(tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str) -> None:
+    many = [Message(topic="T", body=b"%d" % n, properties=(("KEYS", f"k{n}"),)) for n in range(20)]
+    root = build_store(tmp_path / "store", many, maxHashSlotNum=7, maxIndexNum=50).root
+    damaged(root, what)
+    assert run(capsys, "verify", root)[0] == 1 or what == "no index"
+    code, out, _ = run(capsys, "rebuild", root, "--maxHashSlotNum", 7, "--maxIndexNum", 50)
+    assert code == 0 and "20 records" in out and "20 entries in 1 queues and 20 entries in 1 index files" in out
+    assert run(capsys, "verify", root, "--json")[:2] == (0, "")
+
+
+def test_rebuild_of_one_kind_and_for_programs(fresh_golden: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root = fresh_golden(MIXED)
+    before = {path: path.stat().st_ino for path in (root / "index").iterdir()}
+    code, out, _ = run(capsys, "rebuild", root, "--what", "consumequeue", "--json")
+    (found,) = lines(out)
+    assert code == 0 and found["records"] == store_core.open_store(root).info()["messages"] and not found["index_files"]
+    assert {path: path.stat().st_ino for path in (root / "index").iterdir()} == before
+    assert run(capsys, "verify", root)[0] == 0
+
+
+def test_rebuild_refuses_damage_in_the_log_and_goes_on_when_told(fresh_golden: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root = fresh_golden(MIXED)
+    records = store_core.open_store(root).scan(columns=["commitLogOffset"]).read_all().num_rows
+    damage.flip_bit(root / "commitlog" / f"{0:020d}", 4, 1)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    code, out, err = run(capsys, "rebuild", root)
+    assert (code, out) == (3, "") and "mode=PERMISSIVE" in err
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path in before} == before
+    code, out, err = run(capsys, "rebuild", root, "--mode", "PERMISSIVE", "--json")
+    assert code == 0 and lines(out)[0]["records"] == records - 1 and "left out" in err
+    assert run(capsys, "rebuild", root, "--what", "config")[0] == 2
+    assert run(capsys, "rebuild", root / "nothing")[0] == 3
