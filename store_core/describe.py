@@ -16,12 +16,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from store_core import ragged
 from store_core.decode import Context, Parts, columns
 from store_core.described import DESCRIBED, LIGHT, NO_PLACE, Described
 from store_core.errors import CorruptStoreError, OptionError
-from store_core.hashing import key_hashes, tags_code
+from store_core.hashing import Hashes, joined_key_hashes, prefix_hashes, span_hashes
 from store_core.indextable import KEYS_SEPARATOR, TAG_PREFIX
 from store_core.layout import (
     CRC_PROPERTY,
@@ -32,7 +32,7 @@ from store_core.layout import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from store_core.properties import Pairs, Uniform, split
+from store_core.properties import Pairs, Spans, Uniform, split
 
 __all__ = [
     "DELAY_LEVELS",
@@ -112,16 +112,20 @@ def describe(batch: pa.RecordBatch, *, index_tags: bool, delay_levels: tuple[int
     Errors: CorruptStoreError for properties that a broker stumbles over: a level of a delayed message, a place in a light
     queue.
     """
-    stored = batch.column("propertiesString").fill_null("")
+    stored = _spans(batch.column("propertiesString"))
     names = batch.schema.names
+    pairs: list[Pairs | Uniform] = []
 
-    def prop(name: str, rows: I64 | None = None) -> pa.StringArray:
+    def spans(name: str) -> Spans:
         column = {"TAGS": "tags", "KEYS": "keys", "UNIQ_KEY": "uniqKey"}.get(name)
         if column in names:
-            return batch.column(column)
-        if rows is None and not _mentions(stored, name):
-            return pa.nulls(len(stored), pa.string())
-        return _split(stored if rows is None else stored.take(pa.array(rows))).values(name)
+            return _spans(batch.column(column))
+        if stored.data.tobytes().find(name.encode() + bytes([SEPARATOR_NAME])) < 0:
+            return Spans(stored.data, stored.starts, np.zeros_like(stored.lengths))
+        if not pairs:
+            spare = pa.py_buffer(stored.data.tobytes() + b"\0")
+            pairs.append(split(spare, stored.starts, stored.lengths))
+        return pairs[0].spans(name)
 
     records = np.zeros(batch.num_rows, DESCRIBED)
     records["commitLogOffset"] = _ints(batch.column("commitLogOffset"), NO_PLACE)
@@ -129,19 +133,13 @@ def describe(batch: pa.RecordBatch, *, index_tags: bool, delay_levels: tuple[int
     records["storeTimestamp"] = _ints(batch.column("storeTimestamp").view(pa.int64()), 0) // 1000
     records["size"] = _ints(batch.column("storeSize"), 0)
     records["sysFlag"] = _ints(batch.column("sysFlag"), 0)
-    data, starts, lengths = _buffer(stored)
-    records["hasCrc"] = _ends_in_crc(np.frombuffer(data, np.uint8), starts + lengths, lengths)
-    source = _Source(batch.column("topic").dictionary_encode(), _ints(batch.column("queueId"), 0), prop)
+    records["hasCrc"] = _ends_in_crc(stored.data, stored.starts + stored.lengths, stored.lengths)
+    source = _Source(batch.column("topic").dictionary_encode(), _ints(batch.column("queueId"), 0), spans)
     return _describe(source, records, index_tags, delay_levels)
 
 
 def describe_parts(parts: Parts, *, index_tags: bool, delay_levels: tuple[int, ...] = DELAY_LEVELS) -> Described:
     """The same of records that were located in a log, by what they hold themselves."""
-
-    def prop(name: str, rows: I64 | None = None) -> pa.StringArray:
-        values = parts.pairs().values(name)
-        return values if rows is None else values.take(pa.array(rows))
-
     records = np.zeros(len(parts), DESCRIBED)
     for name in ("commitLogOffset", "queueOffset", "storeTimestamp", "sysFlag"):
         records[name] = parts.header(name)
@@ -149,27 +147,32 @@ def describe_parts(parts: Parts, *, index_tags: bool, delay_levels: tuple[int, .
     ends = parts.properties_start + parts.properties_length
     records["hasCrc"] = _ends_in_crc(parts.data, ends, parts.properties_length)
     topic = columns(parts, ("topic",), Context())[0]["topic"]
-    source = _Source(topic.dictionary_encode(), parts.header("queueId"), prop)
+    source = _Source(topic.dictionary_encode(), parts.header("queueId"), lambda name: parts.pairs().spans(name))
     return _describe(source, records, index_tags, delay_levels)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where the properties of messages come from: `prop(name, rows)` gives one value per message (of `rows`), null for none."""
+    """Where the properties of messages come from: `spans(name)` gives one value per message."""
 
     topic: pa.DictionaryArray
     queue_id: npt.NDArray[np.integer[Any]]
-    prop: Callable[..., pa.StringArray]
+    spans: Callable[[str], Spans]
 
 
 def _describe(source: _Source, records: npt.NDArray[np.void], index_tags: bool, levels: tuple[int, ...]) -> Described:
     topics = source.topic.dictionary.to_pylist()
-    tags = source.prop("TAGS").dictionary_encode()
     indexed = records["sysFlag"] & TRANSACTION_MASK != TRANSACTION_ROLLBACK
-    records["tagsCode"] = _by_index(tags, tags_code(tags.dictionary), 0)
+    tags = _hashed(source.spans("TAGS"))
+    records["tagsCode"][tags.rows] = tags.hashes.view(np.int32)
     if SCHEDULE_TOPIC in topics:
         _put_delivery_times(source, records, topics.index(SCHEDULE_TOPIC), levels)
-    hashes = _index_hashes(source, tags if index_tags else None, indexed, records)
+    kinds = [_hashed(source.spans("UNIQ_KEY")), _hashed(source.spans("KEYS"), separator=ord(KEYS_SEPARATOR))]
+    prefixes = ["", ""]
+    if index_tags:
+        kinds.append(tags)
+        prefixes.append(TAG_PREFIX)
+    hashes = _index_hashes(source.topic, kinds, prefixes, indexed, records)
     queues = _put_queues(source, records, topics)
     light = _light(source, records, queues)
     return Described(records, hashes, tuple(queues), light)
@@ -189,13 +192,14 @@ def _put_queues(source: _Source, records: npt.NDArray[np.void], topics: list[str
 
 def _put_delivery_times(source: _Source, records: npt.NDArray[np.void], topic: int, levels: tuple[int, ...]) -> None:
     """In the delay topic the tagsCode of a message with a level is when it will be delivered."""
-    rows = np.flatnonzero(np.asarray(source.topic.indices) == topic).astype(np.int64)
-    told = source.prop(_DELAY, rows).dictionary_encode()
-    waits = np.array([_wait(text, levels) for text in told.dictionary.to_pylist()], dtype=np.int64)
-    wait = _by_index(told, waits, 0)
+    told = source.spans(_DELAY)
+    rows = np.flatnonzero((np.asarray(source.topic.indices) == topic) & (told.lengths > 0))
+    text = _text(told, rows).dictionary_encode()
+    waits = np.array([_wait(each, levels) for each in text.dictionary.to_pylist()], dtype=np.int64)
+    wait = waits[np.asarray(text.indices)]
     if (wrong := np.flatnonzero(wait == _NO_NUMBER)).size:
         row = int(wrong[0])
-        raise _stumbles(records, int(rows[row]), f"{_DELAY} is {told[row].as_py()!r}, expected a delay level, a number")
+        raise _stumbles(records, int(rows[row]), f"{_DELAY} is {text[row].as_py()!r}, expected a delay level, a number")
     delayed = rows[wait > 0]
     records["tagsCode"][delayed] = records["storeTimestamp"][delayed] + wait[wait > 0]
 
@@ -214,21 +218,22 @@ def _wait(text: str, levels: tuple[int, ...]) -> int:
 
 def _light(source: _Source, records: npt.NDArray[np.void], queues: list[tuple[str, int]]) -> npt.NDArray[np.void]:
     """The entries of light queues; these are added to `queues`."""
-    names = source.prop(LIGHT_NAMES)
-    if names.null_count == len(names):
+    names = source.spans(LIGHT_NAMES)
+    rows = np.flatnonzero((names.lengths > 0) & has_queue_entry(records["sysFlag"]))
+    if not len(rows):
         return np.zeros(0, LIGHT)
-    rows = np.flatnonzero(_true(names.is_valid()) & has_queue_entry(records["sysFlag"]))
-    offsets = source.prop(LIGHT_OFFSETS)
+    told = _text(names, rows).to_pylist()
+    offsets = _text(source.spans(LIGHT_OFFSETS), rows).to_pylist()
     known = {queue: number for number, queue in enumerate(queues)}
     found: list[tuple[int, int, int]] = []
-    for row in rows.tolist():
+    for row, name, offset in zip(rows.tolist(), told, offsets, strict=True):
         topic, queue_id = queues[records["queue"][row]]
         try:
-            places = light_places(topic, queue_id, names[row].as_py(), offsets[row].as_py())
+            places = light_places(topic, queue_id, name, offset)
         except ValueError:
-            text = f"{LIGHT_OFFSETS} is {offsets[row].as_py()!r}, expected numbers with commas between"
+            text = f"{LIGHT_OFFSETS} is {offset!r}, expected numbers with commas between"
             raise _stumbles(records, row, text) from None
-        found += [(row, known.setdefault((name, queue), len(known)), offset) for name, queue, offset in places]
+        found += [(row, known.setdefault((queue, id), len(known)), number) for queue, id, number in places]
     queues += list(known)[len(queues) :]
     return np.array(found, dtype=LIGHT)
 
@@ -242,67 +247,73 @@ def _stumbles(records: npt.NDArray[np.void], row: int, what: str) -> CorruptStor
 # --- index ---------------------------------------------------------------------------------------------------------------
 
 
-def _index_hashes(source: _Source, tags: pa.DictionaryArray | None, indexed: Bool, records: npt.NDArray[np.void]) -> I32:
-    """The key hashes of all messages, message by message: UNIQ_KEY, each token of KEYS, TAGS. Sets keyCount."""
-    uniq_rows, uniq = _some(source.prop("UNIQ_KEY"), indexed)
-    token_rows, tokens = _tokens(*_some(source.prop("KEYS"), indexed))
-    kinds = [(uniq_rows, uniq), (token_rows, tokens)]
-    if tags is not None:
-        join: Any = pc.binary_join_element_wise
-        prefixed = join(TAG_PREFIX, tags.dictionary, "")
-        rows, some = _some(tags, indexed)
-        kinds.append((rows, pa.DictionaryArray.from_arrays(some.indices, prefixed)))
+@dataclass(frozen=True, slots=True)
+class _Hashed:
+    """m strings by their hashes and UTF-16 units; `rows`: int64[m], which message each is of, ascending."""
+
+    rows: I64
+    hashes: Hashes
+    units: I64
+
+
+def _hashed(spans: Spans, separator: int | None = None) -> _Hashed:
+    """The values that are not empty, cut at each `separator`; empty pieces are left out, as `IndexService#buildIndex` does."""
+    starts, lengths = spans.starts, spans.lengths
+    rows = np.arange(len(starts))
+    if not lengths.all():
+        rows = np.flatnonzero(lengths)
+        starts, lengths = starts[rows], lengths[rows]
+    if separator is not None and (cuts := _cuts(spans.data, starts, lengths, separator)).size:
+        ends = np.sort(np.append(cuts, starts + lengths))
+        firsts = np.sort(np.append(starts, cuts + 1))
+        keep = ends > firsts
+        rows = rows[np.searchsorted(starts, firsts[keep], side="right") - 1]
+        starts, lengths = firsts[keep], (ends - firsts)[keep]
+    ascii = not len(spans.data) or int(spans.data.max()) < 0x80
+    return _Hashed(rows, *span_hashes(spans.data, starts, lengths, ascii=ascii))
+
+
+def _cuts(data: npt.NDArray[np.uint8], starts: I64, lengths: I64, separator: int) -> I64:
+    """Where the separator stands inside of these ranges; in UTF-8 it can't be a part of another character."""
+    if data.tobytes().find(separator) < 0 or not len(starts):
+        return np.zeros(0, dtype=np.int64)
+    found = np.flatnonzero(data == separator)
+    at = np.searchsorted(starts, found, side="right") - 1
+    inside: I64 = found[(at >= 0) & (found < (starts + lengths)[at])]
+    return inside
+
+
+def _index_hashes(
+    topic: pa.DictionaryArray, kinds: list[_Hashed], prefixes: list[str], indexed: Bool, records: npt.NDArray[np.void]
+) -> I32:
+    """The key hashes of all messages that are indexed, message by message and kind by kind. Sets keyCount."""
+    which = np.asarray(topic.indices)
     each = np.arange(len(records))
-    whole = [np.array_equal(rows, each) for rows, _ in kinds]
-    hashes = [
-        key_hashes(source.topic if all_rows else source.topic.take(pa.array(rows)), keys)
-        for all_rows, (rows, keys) in zip(whole, kinds, strict=True)
-    ]
-    if all(whole):  # one of each kind in every message, as one producer's often have
-        records["keyCount"] = len(kinds)
-        return np.stack(hashes, axis=1).reshape(-1)
-    counts = [np.bincount(rows, minlength=len(records)) for rows, _ in kinds]
-    every = np.sum(counts, axis=0)
-    records["keyCount"] = every
-    first = np.cumsum(every) - every
-    out = np.empty(int(every.sum()), dtype=np.int32)
-    for (rows, _), found, count in zip(kinds, hashes, counts, strict=True):
+    every = indexed.all()
+    placed = []
+    for kind, prefix in zip(kinds, prefixes, strict=True):
+        rows, hashes, units = kind.rows, kind.hashes, kind.units
+        if not every:
+            keep = indexed[rows]
+            rows, hashes, units = rows[keep], hashes[keep], units[keep]
+        before = prefix_hashes(topic.dictionary, prefix)[which]
+        placed.append((rows, joined_key_hashes(before[rows], hashes, units)))
+    if all(np.array_equal(rows, each) for rows, _ in placed):  # one of each kind in every message, as often with one producer
+        records["keyCount"] = len(placed)
+        return np.stack([found for _, found in placed], axis=1).reshape(-1)
+    counts = [np.bincount(rows, minlength=len(records)) for rows, _ in placed]
+    total = np.sum(counts, axis=0)
+    records["keyCount"] = total
+    first = np.cumsum(total) - total
+    out = np.empty(int(total.sum()), dtype=np.int32)
+    for (rows, found), count in zip(placed, counts, strict=True):
         # an entry's place: its message's first, and how many of this kind its message has before it
-        before = np.arange(len(rows)) - (np.cumsum(count) - count)[rows]
-        out[first[rows] + before] = found
+        out[first[rows] + np.arange(len(rows)) - (np.cumsum(count) - count)[rows]] = found
         first += count
     return out
 
 
-def _some(values: Any, indexed: Bool) -> tuple[I64, Any]:
-    """The rows that are indexed and have a value that is not empty, and their values."""
-    length = pc.binary_length(values.dictionary if isinstance(values, pa.DictionaryArray) else values)
-    if isinstance(values, pa.DictionaryArray):
-        filled = _by_index(values, np.asarray(length) > 0, False) if len(length) else np.zeros(len(values), dtype=bool)
-    else:
-        filled = _true(pc.greater(length, pa.scalar(0)))
-    filled &= indexed
-    rows = np.flatnonzero(filled).astype(np.int64)
-    return rows, values if len(rows) == len(values) else values.take(pa.array(rows))
-
-
-def _tokens(rows: I64, keys: pa.StringArray) -> tuple[I64, pa.StringArray]:
-    """The tokens of KEYS, and the row of each. Java's `split` and ours differ in empty tokens alone, and these are skipped."""
-    if _buffer(keys)[0].find(KEYS_SEPARATOR.encode()) < 0:
-        return rows, keys
-    lists = pc.split_pattern(keys, KEYS_SEPARATOR)
-    found: Any = pc.list_flatten(lists)
-    keep = np.flatnonzero(np.asarray(pc.binary_length(found)) > 0)
-    return rows[np.asarray(pc.list_parent_indices(lists))[keep]], found.take(pa.array(keep))
-
-
 # --- arrays --------------------------------------------------------------------------------------------------------------
-
-
-def _by_index(coded: pa.DictionaryArray, values: npt.NDArray[Any], null: Any) -> npt.NDArray[Any]:
-    """`values`, one for each word of the dictionary, spread over the rows."""
-    spread = np.append(values, np.array([null], dtype=values.dtype))
-    return spread[coded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)]
 
 
 def _ints(values: Any, null: int) -> I64:
@@ -310,28 +321,24 @@ def _ints(values: Any, null: int) -> I64:
     return np.asarray(filled).astype(np.int64)
 
 
-def _true(mask: Any) -> Bool:
-    return np.array(mask.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool)
-
-
-def _buffer(strings: pa.StringArray) -> tuple[bytes, I64, I64]:
-    """(a copy of the strings' bytes and some more behind them, where each begins, its length)."""
+def _spans(strings: pa.StringArray) -> Spans:
+    """The values of a column where they stand; nulls are empty."""
     _, offsets, data = strings.buffers()
-    if data is None or not len(strings):
-        return bytes(8), np.zeros(len(strings), np.int64), np.zeros(len(strings), np.int64)
-    ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
-    copied = memoryview(data)[int(ends[0]) : int(ends[-1])].tobytes() + bytes(8)
-    return copied, ends[:-1] - ends[0], np.diff(ends)
+    count = len(strings)
+    if data is None or not count:
+        nothing = np.zeros(count, dtype=np.int64)
+        return Spans(np.zeros(8, dtype=np.uint8), nothing, nothing)
+    ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + count + 1].astype(np.int64)
+    lengths = np.diff(ends)
+    if strings.null_count:  # a null may have bytes
+        lengths *= strings.is_valid().to_numpy(zero_copy_only=False)
+    size = int(ends[-1] - ends[0])
+    return Spans(np.frombuffer(data, np.uint8, count=size, offset=int(ends[0])), ends[:-1] - ends[0], lengths)
 
 
-def _mentions(strings: pa.StringArray, name: str) -> bool:
-    """Whether a property of this name may stand in any of the properties strings."""
-    return _buffer(strings)[0].find(name.encode() + bytes([SEPARATOR_NAME])) >= 0
-
-
-def _split(strings: pa.StringArray) -> Pairs | Uniform:
-    data, starts, lengths = _buffer(strings)
-    return split(pa.py_buffer(data), starts, lengths)
+def _text(spans: Spans, rows: I64) -> pa.StringArray:
+    """The values of some rows, ascending."""
+    return ragged.text(ragged.binary(pa.py_buffer(spans.data), spans.starts[rows], spans.lengths[rows]))
 
 
 def _ends_in_crc(data: npt.NDArray[np.uint8], ends: I64, lengths: I64) -> Bool:

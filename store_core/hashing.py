@@ -19,7 +19,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["KEY_SEPARATOR", "key_hash", "key_hashes", "string_hash", "string_hashes", "tags_code"]
+from store_core import ragged
+
+__all__ = [
+    "KEY_SEPARATOR",
+    "Hashes",
+    "joined_key_hashes",
+    "key_hash",
+    "key_hashes",
+    "prefix_hashes",
+    "span_hashes",
+    "string_hash",
+    "string_hashes",
+    "tags_code",
+]
 
 KEY_SEPARATOR: Final = "#"
 """Between topic and key in an indexed key string."""
@@ -30,7 +43,8 @@ _POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(255, -1, -1))
 _RUN: Final = 1 << 18
 """Bytes of strings that are hashed at once: the tables of powers stay in the cache."""
 
-_Hashes = npt.NDArray[np.uint32]
+Hashes = npt.NDArray[np.uint32]
+"""As they add up; a Java int is `.view(np.int32)` of them."""
 
 
 def string_hash(text: str) -> int:
@@ -69,15 +83,49 @@ def key_hash(topic: str, key: str) -> int:
 def key_hashes(topics: pa.StringArray | pa.DictionaryArray, keys: pa.StringArray | pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """`key_hash` of each pair: int32[n]. A null counts as the empty string."""
     # hash(a + b) = hash(a) * 31**len(b) + hash(b): topics are few, and no joined strings are made
-    names = topics if isinstance(topics, pa.DictionaryArray) else topics.dictionary_encode()
-    join: Any = pc.binary_join_element_wise
-    prefixes = _hash(join(names.dictionary, "", KEY_SEPARATOR))[0]
-    prefixes = np.append(prefixes, np.uint32(ord(KEY_SEPARATOR)))
+    names = topics.dictionary_encode()
+    prefixes = np.append(prefix_hashes(names.dictionary), np.uint32(ord(KEY_SEPARATOR)))
     topic = prefixes[names.indices.fill_null(len(prefixes) - 1).to_numpy(zero_copy_only=False)]
-    hashes, units = _hash(keys)
+    return joined_key_hashes(topic, *_hash(keys))
+
+
+def prefix_hashes(topics: pa.StringArray, more: str = "") -> Hashes:
+    """The hash of `topic#` + more for each topic: what stands in front of a key in an indexed key string."""
+    join: Any = pc.binary_join_element_wise
+    return _hash(join(topics, "", KEY_SEPARATOR + more))[0]
+
+
+def joined_key_hashes(prefixes: Hashes, hashes: Hashes, units: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """The keyHash of key strings of two parts, by the hashes of both and the UTF-16 units of the second: int32[n]."""
     longest = int(units.max()) if len(units) else 0
-    signed = (topic * _powers(31, longest + 1)[units] + hashes).view(np.int32)
+    signed = (prefixes * _powers(31, longest + 1)[units] + hashes).view(np.int32)
     return np.where(signed == _MIN, np.int32(0), np.abs(signed))
+
+
+def span_hashes(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *, ascii: bool
+) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """(`String.hashCode`, UTF-16 units) of the UTF-8 strings data[start : start + length], which ascend and do not overlap.
+
+    `ascii`: whether all of them surely are.
+    """
+    longest = int(lengths.max()) if len(lengths) else 0
+    if not ascii or not 0 < longest <= len(_POWERS) or longest * len(lengths) > 2 * int(lengths.sum()):
+        return _hash(ragged.text(ragged.binary(pa.py_buffer(data), starts, lengths)))
+    if int(starts[-1]) + longest > len(data):
+        data = np.concatenate([data, np.zeros(longest, dtype=np.uint8)])
+    window = np.ndarray((len(data) - longest + 1,), dtype=f"V{longest}", buffer=data, strides=(1,))
+    table = window[starts].view(np.uint8).reshape(-1, longest)
+    if int(lengths.min()) == longest:
+        return _weighed(table, _powers(31, longest)[::-1]), lengths
+    table *= np.arange(longest) < lengths[:, None]
+    # the strings stand at the left here: what each is short of the longest is divided out of the weights
+    return _weighed(table, _powers(_INVERSE, longest)) * _powers(31, longest)[np.maximum(lengths - 1, 0)], lengths
+
+
+def _weighed(table: npt.NDArray[np.uint8], weights: Hashes) -> Hashes:
+    found: Hashes = np.einsum("ij,j->i", table.astype(np.uint32), weights)
+    return found
 
 
 def tags_code(tags: pa.StringArray) -> npt.NDArray[np.int64]:
@@ -85,12 +133,8 @@ def tags_code(tags: pa.StringArray) -> npt.NDArray[np.int64]:
     return string_hashes(tags).astype(np.int64)
 
 
-def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
+def _hash(array: Any) -> tuple[Hashes, npt.NDArray[np.int64]]:
     """(hash, UTF-16 units) of each value."""
-    if isinstance(array, pa.DictionaryArray):
-        words, units_of = _hash(array.dictionary)
-        which = array.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-        return np.append(words, np.uint32(0))[which], np.append(units_of, 0)[which]
     if array.null_count:
         array = array.fill_null("")
     count = len(array)
@@ -114,25 +158,24 @@ def _hash(array: Any) -> tuple[_Hashes, npt.NDArray[np.int64]]:
     return hashes, lengths
 
 
-def _of_table(text: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], each: npt.NDArray[np.int64], longest: int) -> _Hashes:
+def _of_table(text: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], each: npt.NDArray[np.int64], longest: int) -> Hashes:
     """The hashes of strings of about one length: a table with a row for each, its end at the right, times the powers of 31."""
     padded = np.concatenate([np.zeros(longest, dtype=np.uint8), text])
     window = np.ndarray((len(text) + 1,), dtype=f"V{longest}", buffer=padded.data, strides=(1,))
     table = window[places[1:]].view(np.uint8).reshape(-1, longest)
     if int(each.min()) < longest:
         table *= np.arange(longest) >= (longest - each)[:, None]
-    found: _Hashes = table.astype(np.uint32) @ np.ascontiguousarray(_powers(31, longest)[::-1])
-    return found
+    return _weighed(table, _powers(31, longest)[::-1])
 
 
-def _of_runs(units: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> _Hashes:
+def _of_runs(units: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> Hashes:
     """The hashes of strings of any lengths: each one's share of a running sum."""
     total = len(units)
     running = np.zeros(total + 1, dtype=np.uint32)
     np.cumsum(units * _powers(_INVERSE, total), dtype=np.uint32, out=running[1:])
     share = running[places[1:]] - running[places[:-1]]
     # an empty string's share is 0, so its weight does not matter
-    found: _Hashes = share * _powers(31, total + 1)[np.maximum(places[1:] - 1, 0)]
+    found: Hashes = share * _powers(31, total + 1)[np.maximum(places[1:] - 1, 0)]
     return found
 
 
@@ -155,13 +198,13 @@ def _utf16(text: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> tuple[
     return units, before[places]
 
 
-def _powers(base: int, count: int) -> _Hashes:
+def _powers(base: int, count: int) -> Hashes:
     """base**0 ... base**(count - 1) modulo 2**32."""
     size = 1 << max(count - 1, 255).bit_length()
     return (_table(base, size) if size <= 2 * _RUN else _make_table(base, size))[:count]
 
 
-def _make_table(base: int, size: int) -> _Hashes:
+def _make_table(base: int, size: int) -> Hashes:
     table = np.full(size, base, dtype=np.uint32)
     table[0] = 1
     np.cumprod(table, dtype=np.uint32, out=table)

@@ -19,12 +19,21 @@ import pyarrow.compute as pc
 from store_core import ragged
 from store_core.layout import SEPARATOR_NAME, SEPARATOR_PAIR
 
-__all__ = ["Pairs", "Uniform", "encode_properties", "parse_properties", "split"]
+__all__ = ["Pairs", "Spans", "Uniform", "encode_properties", "parse_properties", "split"]
 
 _PREFIX: Final = 8
 _MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(_PREFIX + 1)], dtype=np.uint64)
 """By name length: which of a little-endian word's bytes belong to the name."""
 _TILE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """One value for each row where it stands: the bytes data[start : start + length], ascending; length 0 for no value."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,31 @@ class Pairs:
 
     def values(self, name: str) -> pa.StringArray:
         """The values of one property, one per record, null where a record has it not."""
+        row, hit = self._last(name)
+        if not len(hit):
+            return pa.nulls(self.rows, pa.string())
+        found = ragged.text(self._cut(self.name_end[hit] + 1, self.value_end[hit]))
+        if len(hit) == self.rows:
+            return found
+        place = np.full(self.rows, -1, dtype=np.int64)
+        place[row] = np.arange(len(hit))
+        return found.take(pa.array(place, mask=place < 0))
+
+    def spans(self, name: str) -> Spans:
+        """The values of one property where they stand, one per record."""
+        row, hit = self._last(name)
+        if len(hit) == self.rows:
+            starts = self.name_end[hit] + 1
+            return Spans(self.data, starts, self.value_end[hit] - starts)
+        # where there is none, a start between those of its neighbours: they ascend
+        starts = np.append(self.name_start, len(self.data))[self.first[:-1]]
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        starts[row] = self.name_end[hit] + 1
+        lengths[row] = self.value_end[hit] - starts[row]
+        return Spans(self.data, starts, lengths)
+
+    def _last(self, name: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(row, pair) of each record that has the property; of several pairs of one record the last."""
         raw = name.encode()
         # in a template the first record speaks for all
         scope = slice(0, self.template or len(self.code))
@@ -55,18 +89,14 @@ class Pairs:
         if len(raw) > _PREFIX and len(hit):
             names = self._cut(self.name_start[hit], self.name_end[hit]).to_pylist()
             hit = hit[[stored == raw for stored in names]]
-        if not len(hit):
-            return pa.nulls(self.rows, pa.string())
-        if self.template:
-            column = slice(int(hit[-1]), None, self.template)
-            return ragged.text(self._cut(self.name_end[column] + 1, self.value_end[column]))
-        found = ragged.text(self._cut(self.name_end[hit] + 1, self.value_end[hit]))
+        if self.template and len(hit):
+            every = np.arange(self.rows, dtype=np.int64)
+            return every, every * self.template + int(hit[-1])
         row = np.searchsorted(self.first, hit, side="right") - 1
-        if len(hit) == self.rows and bool((row == np.arange(self.rows)).all()):
-            return found
-        place = np.full(self.rows, -1, dtype=np.int64)
-        place[row] = np.arange(len(hit))  # of equal rows the last assignment stays: the last value wins
-        return found.take(pa.array(place, mask=place < 0))
+        if not (row[1:] > row[:-1]).all():
+            last = np.append(row[1:] != row[:-1], True)
+            row, hit = row[last], hit[last]
+        return row, hit
 
     def to_map(self) -> pa.MapArray:
         """map<string, string> per record, empty where a record has no properties."""
@@ -169,6 +199,12 @@ class Uniform:
         if span is None:
             return pa.nulls(self.rows, pa.string())
         return _strings(np.ascontiguousarray(self.data[:, slice(*span)]), np.array([span[1] - span[0]]))
+
+    def spans(self, name: str) -> Spans:
+        """See `Pairs.spans`."""
+        start, stop = self.values_at.get(name.encode(), (0, 0))
+        starts = np.arange(start, self.data.size, self.data.shape[1])[: self.rows]
+        return Spans(self.data.reshape(-1), starts, np.full(self.rows, stop - start))
 
     def to_map(self) -> pa.MapArray:
         """See `Pairs.to_map`."""
