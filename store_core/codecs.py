@@ -68,9 +68,10 @@ def _stream(body: bytes, name: str, most: int) -> bytes:
     parts = []
     left = most + 1
     with pa.CompressedInputStream(pa.BufferReader(body), name) as stream:
-        while left > 0 and (part := stream.read(min(left, _STEP))):
+        # read() would lose the memory that it asked for each time a stream is broken
+        while left > 0 and (part := stream.read_buffer(min(left, _STEP))).size:
             parts.append(part)
-            left -= len(part)
+            left -= part.size
     return b"".join(parts)
 
 

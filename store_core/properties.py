@@ -25,6 +25,8 @@ _PREFIX: Final = 8
 _MASKS: Final = np.array([(1 << (8 * n)) - 1 for n in range(_PREFIX + 1)], dtype=np.uint64)
 """By name length: which of a little-endian word's bytes belong to the name."""
 _TILE: Final = 1024
+_TILED: Final = 4096
+"""Names of more bytes are not kept 1,024 times: a record's only name may have 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Pairs:
     def _tiled_names(self) -> pa.StringArray:
         """The first record's names, once for each record."""
         names = tuple(self._cut(self.name_start[: self.template], self.name_end[: self.template]).to_pylist())
-        return _tile(names, -(-self.rows // _TILE) * _TILE)[: self.rows * self.template]
+        return _repeated(names, self.rows)
 
     def _last_of_each_name(self) -> npt.NDArray[np.bool_] | None:
         """Which pairs stay once earlier ones of the same name are gone; None where no name stands twice in a record."""
@@ -152,6 +154,13 @@ class Pairs:
             if pc.any(pc.equal(names, before)).as_py():
                 return True
         return False
+
+
+def _repeated(names: tuple[bytes, ...], rows: int) -> pa.StringArray:
+    """`names`, once for each of the rows."""
+    if sum(map(len, names)) > _TILED:
+        return ragged.text(pa.array(names * rows, type=pa.binary()))
+    return _tile(names, -(-rows // _TILE) * _TILE)[: rows * len(names)]
 
 
 @functools.lru_cache(maxsize=16)
@@ -215,7 +224,7 @@ class Uniform:
         for start, stop in self.values_at.values():
             stored[:, at : at + stop - start] = self.data[:, start:stop]
             at += stop - start
-        names = _tile(tuple(self.values_at), -(-self.rows // _TILE) * _TILE)[: self.rows * count]
+        names = _repeated(tuple(self.values_at), self.rows)
         first = np.arange(self.rows + 1, dtype=np.int32) * np.int32(count)
         return pa.MapArray.from_arrays(pa.array(first), names, _strings(stored, widths))
 

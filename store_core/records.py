@@ -117,11 +117,22 @@ def next_record(files: Files, log: Log, segment: Segment, offset: int, before: i
             at = find_record(data, len(data), at, segment.base_offset + position, segment.length - position)
             if at < 0:
                 break
-            if record_at(files, log, segment.base_offset + position + at) is not None:
-                return segment.base_offset + position + at
+            head = record_at(files, log, segment.base_offset + position + at)
+            if head is not None and _has_entry(files, segment, position + at, head.size):
+                return head.offset
             at += 1
         position += max(len(data) - HEAD_PEEK + 1, 1)
     return None
+
+
+def _has_entry(files: Files, segment: Segment, position: int, size: int) -> bool:
+    """Whether a walk would come by the record: DLedger's entry header in front of it is sound, as `framing.walk` has it."""
+    if segment.framing is not Framing.DLEDGER:
+        return True
+    if position < _LEDGER:
+        return False
+    head = files.read(segment.path, position - _LEDGER, 8)
+    return len(head) == 8 and _I32(head)[0] in (1, 2, 3) and _I32(head, 4)[0] == _LEDGER + size
 
 
 def first_record(files: Files, log: Log, start: int, stop: int) -> int | None:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,8 @@ PER_MIB = 10.0
 """Seconds of processor time that a MiB of input may take, beside what each input may."""
 GROWTH = 256 << 20
 """Bytes by which the process may grow while it plays."""
+SHORTEN = 60.0
+"""Seconds that a find is made smaller for."""
 GROWN_EVERY = 2.0
 """Seconds between two inputs of 256 KiB."""
 
@@ -58,21 +60,30 @@ def failure(target: Target, inputs: Sequence[bytes]) -> str | None:
 
 
 def smallest(target: Target, inputs: list[bytes]) -> list[bytes]:
-    """A part of `inputs` that still fails: one of them where that is enough."""
+    """A part of `inputs` that still fails: a part of one of them where that is enough."""
     for data in inputs:
         if failure(target, [data]):
-            return [data]
-    step = max(len(inputs) // 2, 1)
+            left = shorter(
+                [data[i : i + 1] for i in range(len(data))], lambda part: failure(target, [b"".join(part)]) is not None
+            )
+            return [b"".join(left)]
+    return shorter(inputs, lambda part: failure(target, part) is not None)
+
+
+def shorter(items: list[bytes], fails: Callable[[list[bytes]], bool]) -> list[bytes]:
+    """As few of the items as still fail, after a minute at most."""
+    until = time.monotonic() + SHORTEN
+    step = max(len(items) // 2, 1)
     while step:
         at = 0
-        while at < len(inputs) and len(inputs) > 1:
-            rest = inputs[:at] + inputs[at + step :]
-            if rest and failure(target, rest):
-                inputs = rest
+        while at < len(items) and time.monotonic() < until:
+            rest = items[:at] + items[at + step :]
+            if fails(rest):
+                items = rest
             else:
                 at += step
         step //= 2
-    return inputs
+    return items
 
 
 def keep(target: Target, inputs: list[bytes]) -> Path:

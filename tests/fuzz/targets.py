@@ -74,6 +74,8 @@ def looped(check: Callable[[bytes], None]) -> Callable[[Sequence[bytes]], None]:
 
 def records(inputs: Sequence[bytes]) -> None:
     """One record each."""
+    if not inputs:
+        return
     lengths = np.array([len(data) for data in inputs], dtype=np.int64)
     starts = np.cumsum(lengths) - lengths
     memory = b"".join(inputs) + SPARE
@@ -157,6 +159,8 @@ def log(data: bytes) -> None:
 
 def properties(inputs: Sequence[bytes]) -> None:
     """One properties string each."""
+    if not inputs:
+        return
     lengths = np.array([len(data) for data in inputs], dtype=np.int64)
     starts = np.cumsum(lengths + 1) - lengths - 1
     pairs = split(pa.py_buffer(b"\0".join(inputs) + SPARE), starts, lengths)
