@@ -27,10 +27,11 @@ from store_core.listing import list_store
 from store_core.locks import hold
 from store_core.options import parse_options
 from store_core.publish import publish_append, publish_new
+from store_core.rebuilding import undo_rebuild
 from store_core.recovery import STAGING, recover_append, recover_swap, sweep
 from store_core.staging import Staged, StagedBatch, stage, unstaged
 from store_core.steps import reached
-from store_core.writefiles import Buffer, LocalWrites, Writes
+from store_core.writefiles import Buffer, HeldLock, LocalWrites, Writes
 from store_core.writeoptions import WriteOptions, parse_write_options
 
 __all__ = ["MODES", "Batches", "WriteJob", "Written", "abandon", "append", "commit", "create_store", "stage_task", "start"]
@@ -132,7 +133,7 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
                 f"option 'configFrom' belongs to a new store, and {root} is there: its own config/ stays. Leave the option out"
             )
         with hold(writes, root) as lock:
-            recover_append(files, writes, root, lock)
+            _recover(files, writes, root, lock)
             existing = read_existing(LocalFiles(), root, options)
         staging = os.path.join(root, STAGING + id)
         nums = {topic: config.write_queue_nums for topic, config in existing.topics.items() if config.write_queue_nums > 0}
@@ -143,7 +144,7 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
     before = None
     if files.list(root):
         with hold(writes, root) as lock:
-            recover_append(files, writes, root, lock)
+            _recover(files, writes, root, lock)
             before = fingerprint(LocalFiles(), root)
     build = swap_folder(root, "new", id)
     job = WriteJob(root, mode, options.settled(), build, os.path.join(build, STAGING + id), now_ms, {}, before)
@@ -196,7 +197,7 @@ def _publish_new(job: WriteJob, batches: Iterable[StagedBatch], plan: Survey, wr
     there = bool(files.list(job.root))
     if there and job.before is not None:
         lock = held.enter_context(hold(writes, job.root))
-        recover_append(files, writes, job.root, lock)
+        _recover(files, writes, job.root, lock)
         if fingerprint(LocalFiles(), job.root) != job.before:
             raise _changed(job, "so it is not overwritten")
     elif there:
@@ -210,7 +211,7 @@ def _commit_append(job: WriteJob, staged: Sequence[Staged], writes: Writes, held
     if files.folder(job.root) is None:
         raise _changed(job, "and is gone")
     lock = held.enter_context(hold(writes, job.root))
-    recover_append(files, writes, job.root, lock)
+    _recover(files, writes, job.root, lock)
     existing = read_existing(LocalFiles(), job.root, job.options)
     if job.options.preserve and existing.fingerprint != job.before:
         raise _changed(job, "and messages whose offsets are preserved can't go behind others")
@@ -226,6 +227,12 @@ def _commit_append(job: WriteJob, staged: Sequence[Staged], writes: Writes, held
 
 def _changed(job: WriteJob, what: str) -> StoreChangedError:
     return StoreChangedError(f"{job.root}: the store was written to since this write began, {what}. Write again")
+
+
+def _recover(files: LocalFiles, writes: Writes, root: str, lock: HeldLock) -> None:
+    """Finishes or undoes what an append or a rebuild of the store in `root`, which is held, has left."""
+    recover_append(files, writes, root, lock)
+    undo_rebuild(files, writes, root)
 
 
 # --- before a write ------------------------------------------------------------------------------------------------------
