@@ -234,7 +234,7 @@ def test_a_missing_log_file(tmp_path: Path) -> None:
     (built.root / "commitlog" / f"{5000:020d}").unlink()
     with pytest.raises(CorruptStoreError, match=r"no file holds commitLogOffsets \[5000, 10000\)"):
         store_core.rebuild(built.root)
-    with pytest.warns(StoreWarning, match="no file holds"):
+    with pytest.warns(StoreWarning, match="no file holds|queue T/0"):
         assert 20 < store_core.rebuild(built.root, mode="DROPMALFORMED").records < 30
 
 
