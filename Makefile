@@ -16,6 +16,10 @@ PYTEST_ARGS ?=
 # More for the benchmarks, such as: make bench BENCH_ARGS="--quick lookup"
 BENCH_ARGS ?=
 
+# Seconds for each target of the fuzzing, and more for it, such as: make fuzz FUZZ_ARGS="record --seed 7"
+FUZZ_SECONDS ?= 60
+FUZZ_ARGS ?=
+
 INSTALLED := $(VENV)/.rmq-spark-installed
 BIN := $(VENV)/bin
 
@@ -66,6 +70,12 @@ test-sparks: ## Run the Spark tests with the older versions of Spark too (SPARKS
 .PHONY: test-all
 test-all: $(INSTALLED) ## Run all the tests
 	@$(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: $(INSTALLED) ## Fuzz each decoder for FUZZ_SECONDS, by coverage where atheris can be installed
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]' \
+		|| echo "atheris can't be installed here"
+	@$(BIN)/python -m tests.fuzz --coverage --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED) ## Check style, format and types

@@ -20,6 +20,7 @@ from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
 __all__ = ["Entry", "Files", "LocalFiles", "local_name", "local_path", "real_root", "swap_file", "swap_folder"]
 
 _OPEN_FILES = 64
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,10 @@ class LocalFiles:
                 for name in names:
                     try:
                         info = name.stat()
-                    except FileNotFoundError:  # deleted while we list, or a dangling link
-                        continue
+                    except OSError as e:
+                        if e.errno in _NOWHERE:  # deleted while we list, or a link that leads nowhere
+                            continue
+                        raise
                     if stat.S_ISDIR(info.st_mode):
                         found.append(Entry(name.name, name.path, 0, True))
                     elif stat.S_ISREG(info.st_mode):
@@ -107,8 +110,10 @@ class LocalFiles:
     def size(self, path: str) -> int | None:
         try:
             info = os.stat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as e:
+            if e.errno in _NOWHERE:
+                return None
+            raise
         return info.st_size if stat.S_ISREG(info.st_mode) else None
 
     def descriptor(self, path: str) -> int:
@@ -116,12 +121,17 @@ class LocalFiles:
         fd = self._open.get(path)
         if fd is None:
             try:
-                fd = os.open(path, os.O_RDONLY)
-            except FileNotFoundError as e:
+                fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that took the file's place would wait for a writer
+            except OSError as e:
+                if e.errno not in _NOWHERE:
+                    raise
                 raise StoreChangedError(
                     f"{path}: the file is gone since the store was listed (a broker's retention deletes old files). "
                     "Open the store again"
                 ) from e
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                os.close(fd)
+                raise StoreChangedError(f"{path}: no file any more since the store was listed. Open the store again")
             self._open[path] = fd
             if len(self._open) > _OPEN_FILES:
                 os.close(self._open.popitem(last=False)[1])

@@ -110,7 +110,8 @@ def test_dev_takes_all_other_extras() -> None:
     extras = project()["project"]["optional-dependencies"]
     named = re.search(r"\[(.*)\]", extras["dev"][0])
     assert named is not None
-    assert set(named[1].split(",")) == set(extras) - {"dev"}
+    # atheris has no wheel for every platform and Python, and would not build on most: `make fuzz` does without it there
+    assert set(named[1].split(",")) == set(extras) - {"dev", "fuzz"}
 
 
 def test_the_license_is_whole() -> None:
