@@ -1,5 +1,6 @@
 # `make demo` and `make test` need git, make and python3: the rest is installed on first use, and no target needs the network after
-# that. On Debian, root also gets python3-venv and a Java where they are missing.
+# that, but for RocketMQ's jars, which `test-interop` and `bench` fetch once. On Debian, root also gets python3-venv and a Java
+# where they are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -30,7 +31,7 @@ PYTEST = $(WITH_SPARK) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(INSTALLED): pyproject.toml setup.cfg
 	.ci/venv "$(PYTHON)" "$(VENV)"
@@ -66,6 +67,10 @@ test-sparks: ## Run the Spark tests with the older versions of Spark too (SPARKS
 	  JAVA_HOME="$$(.ci/java)" PYSPARK_PYTHON="$$bin/python" PYSPARK_DRIVER_PYTHON="$$bin/python" \
 	    "$$bin/python" -m pytest -n $(JOBS) --dist loadfile -m "not slow" tests/spark $(PYTEST_ARGS); \
 	done
+
+.PHONY: test-interop
+test-interop: $(INSTALLED) ## Run the tests with real brokers: fetches RocketMQ's jars; needs a JDK and Maven
+	@$(WITH_SPARK) $(BIN)/python -m pytest -m interop $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: $(INSTALLED) ## Run all the tests

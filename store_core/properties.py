@@ -102,39 +102,39 @@ class Pairs:
 
     def to_map(self) -> pa.MapArray:
         """map<string, string> per record, empty where a record has no properties."""
-        keep = self._last_of_each_name()
-        if keep is not None:
-            first = np.concatenate([[0], np.cumsum(keep)])[self.first]
-            names = ragged.text(self._cut(self.name_start[keep], self.name_end[keep]))
-            values = ragged.text(self._cut(self.name_end[keep] + 1, self.value_end[keep]))
-        else:
-            first = self.first
-            names = self._tiled_names() if self.template else ragged.text(self._cut(self.name_start, self.name_end))
-            values = ragged.text(self._cut(self.name_end + 1, self.value_end))
+        first, name_end, value_end = self.first, self.name_end, self.value_end
+        # in a template the first record's names are all records'
+        scope = slice(0, self.template or len(self.code))
+        stored = self._cut(self.name_start[scope], name_end[scope])
+        names = ragged.utf8(stored)
+        # names that differ may become one name when what is no UTF-8 in them becomes U+FFFD
+        twice = names is None or self._has_equal_names()
+        if names is None:
+            names = ragged.text(stored)
+        if self.template:
+            names = _repeated(tuple(stored.to_pylist()), self.rows)
+        if twice:
+            keep = self._last_of_each(names)
+            first = np.concatenate([[0], np.cumsum(keep)])[first]
+            names, name_end, value_end = names.filter(pa.array(keep)), name_end[keep], value_end[keep]
+        values = ragged.text(self._cut(name_end + 1, value_end))
         return pa.MapArray.from_arrays(pa.array(first.astype(np.int32)), names, values)
 
     def _cut(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.BinaryArray:
         return ragged.binary(pa.py_buffer(self.data), starts, ends - starts)
 
-    def _tiled_names(self) -> pa.StringArray:
-        """The first record's names, once for each record."""
-        names = tuple(self._cut(self.name_start[: self.template], self.name_end[: self.template]).to_pylist())
-        return _repeated(names, self.rows)
-
-    def _last_of_each_name(self) -> npt.NDArray[np.bool_] | None:
-        """Which pairs stay once earlier ones of the same name are gone; None where no name stands twice in a record."""
-        if not self._has_equal_names():
-            return None
-        ids = np.asarray(self._cut(self.name_start, self.name_end).dictionary_encode().indices, dtype=np.int64)
+    def _last_of_each(self, names: pa.StringArray) -> npt.NDArray[np.bool_]:
+        """Which pairs stay once earlier ones of the same name, of `names` (one for each pair), are gone from each record."""
+        ids = np.asarray(names.dictionary_encode().indices, dtype=np.int64)
         by_name = np.repeat(np.arange(self.rows), np.diff(self.first)) * (int(ids.max()) + 1) + ids
         keep = np.zeros(len(ids), dtype=bool)
         # np.unique keeps the first of each: look from the end
         _, last = np.unique(by_name[::-1], return_index=True)
         keep[len(ids) - 1 - last] = True
-        return None if keep.all() else keep
+        return keep
 
     def _has_equal_names(self) -> bool:
-        """Whether a record has one name twice."""
+        """Whether a record has one name, as stored, twice."""
         rows, scope = (1, slice(0, self.template)) if self.template else (self.rows, slice(None))
         code, start, end = self.code[scope], self.name_start[scope], self.name_end[scope]
         length = end - start
@@ -195,6 +195,8 @@ class Uniform:
                 values_at.pop(name, None)  # the last one wins, and stands where it stands
                 values_at[name] = span
             position += len(pair) + 1
+        if len({ragged.decode_utf8(name) for name in values_at}) < len(values_at):
+            return None  # names that differ in what is no UTF-8 only: one name, once they are text
         marks = int(np.count_nonzero(data[0] <= SEPARATOR_PAIR))
         if np.count_nonzero(data <= SEPARATOR_PAIR) != marks * len(data):
             return None

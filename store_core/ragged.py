@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["binary", "decode_utf8", "offsets_of", "text"]
+__all__ = ["binary", "decode_utf8", "offsets_of", "text", "utf8"]
 
 Ints = npt.NDArray[np.integer[Any]]
 
@@ -52,13 +52,21 @@ def offsets_of(values: Any) -> npt.NDArray[np.int64]:
 
 def text(values: pa.BinaryArray) -> pa.StringArray:
     """The same bytes as strings; bytes that are no UTF-8 become U+FFFD, as in Java's `new String(bytes, UTF_8)`."""
+    strings = utf8(values)
+    if strings is None:
+        return pa.array([None if v is None else decode_utf8(v) for v in values.to_pylist()], type=pa.string())
+    return strings
+
+
+def utf8(values: pa.BinaryArray) -> pa.StringArray | None:
+    """The same bytes as strings; None where one of them is no UTF-8."""
     strings = pa.Array.from_buffers(
         pa.string(), len(values), values.buffers(), null_count=values.null_count, offset=values.offset
     )
     try:
         strings.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([None if v is None else decode_utf8(v) for v in values.to_pylist()], type=pa.string())
+        return None
     return strings
 
 

@@ -32,6 +32,8 @@ ODD = [
     b"a\x00b\x01c\x00d\x02",
     "键\x01🔑\x02".encode(),
     b"\xff\x01\xfe\x02",
+    b"\xff\x01a\x02\xfe\x01b\x02",  # names that differ, but not as text
+    b"x\x01y\x02longer than eight \xff\x01a\x02longer than eight \xfe\x01b\x02z\x01w\x02",
     b"\xe2\x01\x82\x02",
     b"a" * 300 + b"\x01" + b"b" * 3000 + b"\x02",
     b"no separator at all",

@@ -7,6 +7,7 @@ What fails is made as small a list of inputs as still fails, and kept in finds/T
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import resource
 import subprocess
@@ -152,7 +153,11 @@ def guided(name: str, found: list[bytes], seconds: int, seed: int) -> tuple[int,
         folder.mkdir(parents=True, exist_ok=True)
         options = [f"-max_total_time={seconds}", f"-seed={seed}", f"-artifact_prefix={folder}/", "-print_final_stats=1"]
         options += ["-timeout=20", "-rss_limit_mb=2048", "-max_len=16384", "-verbosity=0"]
-        run = subprocess.run([sys.executable, "-c", GUIDED, name, *options, corpus], capture_output=True, text=True)
+        # with the same hashes each time a seed gives the same inputs each time
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        run = subprocess.run(
+            [sys.executable, "-c", GUIDED, name, *options, corpus], capture_output=True, text=True, env=environment
+        )
     stats = dict(line.split(":", 3)[2:] for line in run.stderr.splitlines() if line.startswith("stat::"))
     played = int(stats.get("number_of_executed_units", 0))
     if not any(folder.iterdir()):

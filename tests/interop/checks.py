@@ -68,7 +68,7 @@ def findings(log: Sequence[LogRecord], end: int) -> list[str]:
             # A broker shuts down out of order: its services ask the store when that is closed
             bad = bad and not (stopping and (not of_the_store or "has shutdown, so" in record.text))
         else:
-            bad = of_the_store and _SUSPICIOUS.search(record.text) is not None
+            bad = of_the_store and not stopping and _SUSPICIOUS.search(record.text) is not None
         if bad:
             found.append(str(record))
     return found

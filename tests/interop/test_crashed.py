@@ -1,0 +1,84 @@
+"""Appends that were killed, under real brokers: they serve the old store and a part of the new rows, and go on from there."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import store_core
+from tests.core.killing import NEW, OLD, SIZES, Nursery, begin, rows
+from tests.interop.checks import end_of_log
+from tests.interop.served import Boot, send_more
+from tests.oracle import data_end, read_store
+
+MORE = rows(500, 3, ("A", "D")).drop_columns(["storeTimestamp", "bornTimestamp"])
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+def expected(topic: str, queue_id: int) -> list[bytes]:
+    """The bodies of a queue, old and new, in order."""
+    found = []
+    for part in (OLD, NEW):
+        for row in part.select(["topic", "queueId", "body"]).to_pylist():
+            if (row["topic"], row["queueId"]) == (topic, queue_id):
+                found.append(row["body"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("version", "step"),
+    [
+        *(
+            ("5.5.0", step)
+            for step in ("abort made", "batch written", "log written", "index written", "published", "abort removed")
+        ),
+        *(("4.9.7", step) for step in ("log written", "published")),
+    ],
+)
+def test_a_broker_takes_over_an_append_that_was_killed(
+    boot: Boot, nursery: Nursery, tmp_path: Path, version: str, step: str
+) -> None:
+    store = tmp_path / "store"
+    begin(store)
+    assert nursery.kill(store, "append", 1, step), "the step was not reached"
+    with boot(version, store, **SIZES) as broker:
+        queues = {(topic, queue): broker.client.pull(topic, queue) for topic in ("A", "B") for queue in (0, 1)}
+        sent = send_more(broker, [("A", 1), ("B", 0)])
+    for (topic, queue), pulled in queues.items():
+        wanted = expected(topic, queue)
+        old = sum(row == (topic, queue) for row in zip(OLD["topic"].to_pylist(), OLD["queueId"].to_pylist(), strict=True))
+        assert old <= len(pulled) <= len(wanted)
+        assert [row["body"] for row in pulled] == wanted[: len(pulled)]
+
+    on_disk = read_store(store)
+    assert not dangling(store), "entries that a broker takes for its own once its log is long enough"
+    assert end_of_log(broker.log()) <= data_end(store)
+    assert [row["body"] for row in on_disk[-len(sent) :]] == [row["body"] for row in sent]
+    assert bodies(store) == [row["body"] for row in on_disk]
+    store_core.append(store, MORE)
+    assert bodies(store) == [*(row["body"] for row in on_disk), *MORE["body"].to_pylist()]
+
+
+def dangling(store: Path) -> list[tuple[str, int]]:
+    """Queue entries that lead behind the log's end: a broker that truncates a queue leaves them in its file."""
+    end = data_end(store)
+    found = []
+    for file in sorted((store / "consumequeue").rglob("0*0")):
+        if file.is_file():
+            entries = struct.iter_unpack(">qiq", file.read_bytes())
+            found += [(file.relative_to(store).as_posix(), offset) for offset, size, _ in entries if size and offset >= end]
+    return found
+
+
+def bodies(store: Path) -> list[bytes]:
+    found: list[bytes] = store_core.open_store(store).scan(columns=["body"]).read_all()["body"].to_pylist()
+    return found
