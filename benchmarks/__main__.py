@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import cache, decoding, looking_up, memory, pruning, rebuilding, report, sql, through_spark
+from benchmarks import cache, decoding, looking_up, memory, pruning, rebuilding, report, sql, through_spark, writing
 from benchmarks.context import Context
 from benchmarks.figures import Figure
 
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[[Context], list[Figure]]] = {
     "spark": through_spark.run,
     "sql": sql.run,
     "memory": memory.run,
+    "write": writing.run,
     "rebuild": rebuilding.run,
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from benchmarks import rocketmq
 from benchmarks.context import Context
-from benchmarks.figures import Figure, alternate, rate, ratio
-from benchmarks.process import Program, python_program
+from benchmarks.figures import Figure
+from benchmarks.peers import compare
+from benchmarks.process import python_program
 from benchmarks.stores import GeneratedStore
 
 __all__ = ["run"]
@@ -21,37 +22,15 @@ def run(context: Context) -> list[Figure]:
 
 def _compare(context: Context, name: str, store: GeneratedStore, target: float | None) -> Figure:
     path = store.path()
-    cpu: dict[str, list[float]] = {"store_core": [], "MessageDecoder": []}
     with python_program("scan_program", path) as ours, rocketmq.program("DecodeLog", f"{path}/commitlog") as peer:
-
-        def one_pass(each: str, program: Program, line: str) -> float:
-            answer = program.ask(line)
-            if answer["rows"] != store.messages:
-                raise RuntimeError(f"{each} decodes {answer['rows']} messages of {path}, expected {store.messages}")
-            cpu[each].append(answer["cpu"])
-            return float(answer["seconds"])
-
-        rounds = context.rounds(7)
-        seconds = alternate(
-            {
-                "store_core": lambda: one_pass("store_core", ours, "{}"),
-                "MessageDecoder": lambda: one_pass("MessageDecoder", peer, ""),
-            },
-            rounds,
+        return compare(
+            f"decode, one thread, all columns: {name}",
+            "x MessageDecoder.decode",
+            target,
+            # the peer's CPU time is its decoding thread's: the JVM's compiler and collector are not held against it
+            {"store_core": lambda: ours.ask("{}"), "MessageDecoder": peer.ask},
+            store.messages,
+            rounds=context.rounds(7),
             warm_up=3,
+            size=context.log_size(path),
         )
-    busy = {each: taken[-rounds:] for each, taken in cpu.items()}
-    size = context.log_size(path)
-    return Figure(
-        f"decode, one thread, all columns: {name}",
-        ratio(seconds["MessageDecoder"], seconds["store_core"]),
-        "x MessageDecoder.decode",
-        target=target,
-        at_least=True,
-        detail={
-            **{each: rate(taken, store.messages, size) for each, taken in seconds.items()},
-            # the peer's is that of its decoding thread: what the JVM compiles and collects elsewhere is not held against it
-            "by CPU time": f"{ratio(busy['MessageDecoder'], busy['store_core']):.2f} x",
-        },
-        samples=seconds | {f"{each}, CPU": taken for each, taken in busy.items()},
-    )

@@ -6,11 +6,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from benchmarks import rocketmq
 from benchmarks.cache import root
 from benchmarks.context import Context
-from benchmarks.figures import Figure, alternate, rate, ratio
+from benchmarks.figures import Figure
+from benchmarks.peers import compare
 from benchmarks.process import ONE_THREAD, Program
 from benchmarks.stores import GeneratedStore
 
@@ -28,7 +30,6 @@ def run(context: Context) -> list[Figure]:
 
 def _compare(context: Context, name: str, store: GeneratedStore) -> Figure:
     scratch = root() / "rebuilt.partial"
-    cpu: dict[str, list[float]] = {"store_core": [], "DefaultMessageStore": []}
     try:
         folders = {each: _bare_copy(Path(store.path()), scratch / each) for each in ("store_core", "DefaultMessageStore")}
         with (
@@ -36,44 +37,32 @@ def _compare(context: Context, name: str, store: GeneratedStore) -> Figure:
             rocketmq.program("RebuildStore") as peer,
         ):
 
-            def one_pass(each: str, program: Program) -> float:
+            def rebuilt(each: str, program: Program) -> dict[str, Any]:
                 folder = folders[each]
                 for left in _BUILT:
                     shutil.rmtree(folder / left, ignore_errors=True)
                 for left in ("checkpoint", "abort", "abort.bak"):
                     (folder / left).unlink(missing_ok=True)
-                answer = program.ask(str(folder))
-                if answer["rows"] != store.messages:
-                    raise RuntimeError(f"{each} builds {answer['rows']} entries for {store.messages} messages")
-                cpu[each].append(answer["cpu"])
-                return float(answer["seconds"])
+                return program.ask(str(folder))
 
-            rounds = context.rounds(5)
-            seconds = alternate(
+            figure = compare(
+                f"rebuild of queues and index, synced: {name}",
+                "x DefaultMessageStore's recovery",
+                3,
+                # CPU times are of all threads on both sides
                 {
-                    "store_core": lambda: one_pass("store_core", ours),
-                    "DefaultMessageStore": lambda: one_pass("DefaultMessageStore", peer),
+                    "store_core": lambda: rebuilt("store_core", ours),
+                    "DefaultMessageStore": lambda: rebuilt("DefaultMessageStore", peer),
                 },
-                rounds,
+                store.messages,
+                rounds=context.rounds(5),
+                warm_up=1,
+                size=context.log_size(store.path()),
             )
         _same(*folders.values())
+        return figure
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    busy = {each: taken[-rounds:] for each, taken in cpu.items()}
-    size = context.log_size(store.path())
-    return Figure(
-        f"rebuild of queues and index, synced: {name}",
-        ratio(seconds["DefaultMessageStore"], seconds["store_core"]),
-        "x DefaultMessageStore's recovery",
-        target=3,
-        at_least=True,
-        detail={
-            **{each: rate(taken, store.messages, size) for each, taken in seconds.items()},
-            # of all threads on both sides: where other programs want the CPUs too, that says more than the seconds
-            "by CPU time": f"{ratio(busy['DefaultMessageStore'], busy['store_core']):.2f} x",
-        },
-        samples=seconds | {f"{each}, CPU": taken for each, taken in busy.items()},
-    )
 
 
 def _bare_copy(source: Path, folder: Path) -> Path:

@@ -157,14 +157,15 @@ def _half(described: Described) -> npt.NDArray[np.bool_]:
 
 @dataclass
 class Filled:
-    """What was written. made: log files that were not there. touched: all files, to be synced. checkpoint: of the store then.
-    topics: how many queues each needs.
+    """What was written. made: log files that were not there. queues, index: files in `build`. touched: all files, to be synced.
+    checkpoint: of the store then. topics: how many queues each needs.
     """
 
     records: int
     topics: dict[str, int]
     checkpoint: Checkpoint
     made: tuple[str, ...]
+    queues: tuple[str, ...]
     index: tuple[str, ...]
     touched: tuple[str, ...] = field(default=())
 
@@ -178,8 +179,8 @@ def fill(
     root: str,
     build: str,
 ) -> Filled:
-    """Writes log, queues and index. root: where queues, and the log's files that are there, are continued. build: where new log
-    files and the index are made; the same for a new store.
+    """Writes log, queues and index. root: where the log's files that are there are continued. build: where all other files are
+    made, copies of those that are continued among them; the same for a new store.
     """
     files = LocalFiles()
     size = options.log_file_size
@@ -187,7 +188,7 @@ def fill(
     placer.log_end, placer.keep_places = plan.start, plan.keep_places
     present = {} if existing is None else {s.base_offset: s.path for s in existing.log if s.end_offset > plan.start}
     log = LogWriter(writes, present, os.path.join(build, "commitlog"), size)
-    queues = QueueBuilder(files, writes, root, options.mapped_file_size_consume_queue or 0)
+    queues = QueueBuilder(files, writes, root, options.mapped_file_size_consume_queue or 0, build=build)
     index = IndexBuilder(files, writes, build, options.max_hash_slot_num or 0, options.max_index_num or 0)
     moved: dict[int, int] = {}
     topics: dict[str, int] = {}
@@ -232,7 +233,7 @@ def fill(
         logics_physical_offset=before.logics_physical_offset,
     )
     writes.replace(os.path.join(build, "checkpoint"), encode_checkpoint(checkpoint))
-    return Filled(done, topics, checkpoint, log.made, of_index, (*touched, *of_queues, *of_index))
+    return Filled(done, topics, checkpoint, log.made, of_queues, of_index, (*touched, *of_queues, *of_index))
 
 
 def sync(writes: Writes, root: str, paths: Iterable[str], folders: Iterable[str] = ()) -> None:

@@ -79,8 +79,8 @@ DELAY_LEVELS: Final = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 
 
 def has_queue_entry(sys_flag: npt.NDArray[np.integer[Any]]) -> Bool:
     """Which messages stand in their queue: prepared and rolled back ones don't, and use up no queueOffset."""
-    kind = sys_flag & TRANSACTION_MASK
-    found: Bool = (kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)
+    # a rollback's bits are those of a prepared message and of a commit
+    found: Bool = sys_flag & TRANSACTION_PREPARED == 0
     return found
 
 

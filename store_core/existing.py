@@ -18,7 +18,7 @@ from store_core.checkpoint import abort_exists
 from store_core.config import TopicConfig, read_topics
 from store_core.describe import describe_parts, has_queue_entry
 from store_core.errors import CorruptStoreError, StoreLockedError, UnsupportedStoreError
-from store_core.files import Files
+from store_core.files import Files, on_other_disk
 from store_core.indexbuild import found_index_sizes
 from store_core.indexfile import IndexDamage, OpenIndex, chain, list_index_files, open_index
 from store_core.layout import BLANK_MAGIC, SEPARATOR_PAIR
@@ -78,6 +78,11 @@ def read_existing(files: Files, root: str, options: WriteOptions) -> Existing:
         raise StoreLockedError(
             f"{root}: the file abort exists, so a broker runs on this store or did not stop cleanly. Stop the broker; if it is "
             "stopped, start and stop it once so that it recovers the store, or set allowUnclean=true"
+        )
+    if (folder := on_other_disk(root, ("commitlog", "consumequeue", "index", "config"))) is not None:
+        raise UnsupportedStoreError(
+            f"{folder} stands on another file system than {root}. New files are made in the store's root and moved to their "
+            "places at once, which can't be done between file systems: copy the store into one, and append there"
         )
     log = _plain_log(files, root)
     queues = list_queues(files, root)

@@ -17,7 +17,17 @@ from typing import Protocol, runtime_checkable
 
 from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
 
-__all__ = ["Entry", "Files", "LocalFiles", "local_name", "local_path", "real_root", "swap_file", "swap_folder"]
+__all__ = [
+    "Entry",
+    "Files",
+    "LocalFiles",
+    "local_name",
+    "local_path",
+    "on_other_disk",
+    "real_root",
+    "swap_file",
+    "swap_folder",
+]
 
 _OPEN_FILES = 64
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -238,6 +248,16 @@ def local_path(path: str | os.PathLike[str]) -> str:
 def real_root(path: str | os.PathLike[str]) -> str:
     """`local_name`, with links followed: where a store is, or will be."""
     return os.path.realpath(local_name(path))
+
+
+def on_other_disk(root: str, names: Iterable[str]) -> str | None:
+    """The first of these folders in `root` that stands on another file system (behind a link, or mounted); None for none."""
+    device = os.stat(root).st_dev
+    for name in names:
+        path = os.path.join(root, name)
+        if os.path.isdir(path) and os.stat(path).st_dev != device:
+            return path
+    return None
 
 
 def swap_file(root: str) -> str:

@@ -343,7 +343,7 @@ def _hosts(
     if column is None or column.null_count == count:
         indices, hosts = np.zeros(count, dtype=np.int32), [default]
     else:
-        coded = column.dictionary_encode()
+        coded = _coded(column)
         hosts = []
         for code, text in enumerate(coded.dictionary.to_pylist()):
             try:
@@ -357,3 +357,10 @@ def _hosts(
         hosts.append(default)
     wide = np.array([len(host) > 8 for host in hosts], dtype=np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(hosts, type=pa.binary())), wide[indices]
+
+
+def _coded(column: Any) -> pa.DictionaryArray:
+    """As `dictionary_encode`; faster where all rows have one value."""
+    if not column.null_count and pc.all(pc.equal(column, column[0])).as_py():
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(column), dtype=np.int32)), column[:1])
+    return column.dictionary_encode()

@@ -1,9 +1,10 @@
 """What a writer notes of an append before it touches a store, so that a reader, and the next writer, know what counts.
 
-An append writes behind the end of the log's and the queues' files in place, and all other new files in its staging folder.
-First it writes `.rmq-journal.json` (state `publishing`: where the old store ends), empties the file `lock`, and makes `abort`.
-When all is written and synced, the journal says `published`, and what files have still to be moved from the staging folder into
-their places. Then they are moved, `abort` goes, `lock` is as before, the journal goes.
+An append writes behind the end of the log's last file in place, and all other files in its staging folder, copies of queue
+and index files that are continued among them: what leads to a record must not be there before the record is. First it writes
+`.rmq-journal.json` (state `publishing`: where the old log ends), empties the file `lock`, and makes `abort`. When all is
+written and synced, the journal says `published`, and what files have still to be moved from the staging folder into their
+places. Then they are moved, `abort` goes, `lock` is as before, the journal goes.
 
 While the journal is in force a reader looks through `PublishedFiles`: in state `publishing` at the old store, in state
 `published` at the new one. A broker that starts on the store writes `lock` again, and its own recovery cuts off what is
@@ -15,11 +16,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
-from store_core.errors import CorruptStoreError
+from store_core.errors import CorruptStoreError, StoreError
 from store_core.files import Entry, Files
 
 __all__ = [
@@ -42,20 +43,19 @@ LOCK: Final = "lock"
 ABORT: Final = "abort"
 _FORMAT: Final = 1
 _MOST: Final = 64 << 20
+_T = TypeVar("_T")
 _STATES: Final = ("publishing", "published")
 
 
 @dataclass(frozen=True)
 class Journal:
     """state: `publishing` or `published`. staging: the append's folder. ends: file -> (byte at which its old content ends, its
-    size). fresh: files and folders that were not there. moves: (from, to), to be done once published. unclean: `abort` was
-    there before.
+    size). moves: (from, to), to be done in this order once published. unclean: `abort` was there before.
     """
 
     state: str
     staging: str
     ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    fresh: tuple[str, ...] = ()
     moves: tuple[tuple[str, str], ...] = ()
     unclean: bool = False
 
@@ -73,7 +73,7 @@ def decode_journal(data: bytes) -> Journal:
             raise ValueError("its format or state is not known")
         found["ends"] = {path: (int(end), int(size)) for path, (end, size) in found["ends"].items()}
         found["moves"] = tuple((str(old), str(new)) for old, new in found["moves"])
-        return Journal(**{**found, "fresh": tuple(found["fresh"])})
+        return Journal(**found)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptStoreError(
             f"the journal of an append can't be read: {e}", hint="Append with the version of rmq-spark that wrote it"
@@ -99,11 +99,10 @@ def in_force(files: Files, root: str) -> bool:
 @dataclass(frozen=True)
 class Unpublished:
     """What a reader must not take as it stands, by absolute paths. ends: files whose bytes from there on count as zeros.
-    hidden: files and folders that are not there yet. instead: files that stand elsewhere still.
+    instead: files that stand elsewhere still.
     """
 
     ends: Mapping[str, int]
-    hidden: frozenset[str]
     instead: Mapping[str, str]
 
 
@@ -120,8 +119,8 @@ def unpublished(files: Files, path: str) -> Unpublished | None:
         return os.path.join(root, path)
 
     if journal.state == "publishing":
-        return Unpublished({at(p): end for p, (end, _) in journal.ends.items()}, frozenset(map(at, journal.fresh)), {})
-    return Unpublished({}, frozenset(), {at(new): at(old) for old, new in journal.moves})
+        return Unpublished({at(p): end for p, (end, _) in journal.ends.items()}, {})
+    return Unpublished({}, {at(new): at(old) for old, new in journal.moves})
 
 
 def published(files: Files, unpublished: Unpublished | None) -> Files:
@@ -135,8 +134,17 @@ class PublishedFiles:
     def __init__(self, files: Files, unpublished: Unpublished) -> None:
         self._files = files
         self._ends = unpublished.ends
-        self._hidden = unpublished.hidden
         self._instead = unpublished.instead
+        self._names: dict[str, dict[str, bool]] = {}
+        """By folder: what is to be in it, and whether that is a folder."""
+        for path in self._instead:
+            below, is_folder = path, False
+            while (folder := os.path.dirname(below)) != below:
+                known = self._names.setdefault(folder, {})
+                if os.path.basename(below) in known:
+                    break
+                known[os.path.basename(below)] = is_folder
+                below, is_folder = folder, True
 
     @property
     def bytes_read(self) -> int:
@@ -155,49 +163,62 @@ class PublishedFiles:
         self._files.reads = value
 
     def list(self, folder: str) -> list[Entry]:
-        found = {e.name: e for e in self._files.list(folder) if os.path.join(folder, e.name) not in self._hidden}
-        for new in self._instead:
-            if os.path.dirname(new) == folder and (size := self.size(new)) is not None:
-                name = os.path.basename(new)
-                found[name] = Entry(name, new, size, False)
+        found = {e.name: e for e in self._files.list(folder)}
+        for name, is_folder in self._names.get(folder, {}).items():
+            path = os.path.join(folder, name)
+            if is_folder:
+                found.setdefault(name, Entry(name, path, 0, True))
+            elif (size := self.size(path)) is not None:
+                found[name] = Entry(name, path, size, False)
         return sorted(found.values(), key=lambda e: e.name)
 
     def folder(self, path: str) -> str | None:
-        return None if path in self._hidden else self._files.folder(path)
+        found = self._files.folder(path)
+        return path if found is None and path in self._names else found
 
     def size(self, path: str) -> int | None:
-        return None if path in self._hidden else self._files.size(self._place(path))
+        elsewhere = self._instead.get(path)
+        found = None if elsewhere is None else self._files.size(elsewhere)
+        return self._files.size(path) if found is None else found
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        data = self._files.read(self._place(path), position, length)
+        data = self._at(path, lambda place: self._files.read(place, position, length))
         end = self._ends.get(path)
         if end is None or position + len(data) <= end:
             return data
         return data[: max(end - position, 0)].ljust(len(data), b"\0")
 
     def read_into(self, path: str, position: int, buffer: memoryview) -> int:
-        got = self._files.read_into(self._place(path), position, buffer)
+        got = self._at(path, lambda place: self._files.read_into(place, position, buffer))
         self._blank(path, position, buffer[:got])
         return got
 
     def read_spans(self, path: str, spans: Iterable[tuple[int, int, int]], buffer: memoryview) -> None:
         wanted = list(spans)
-        self._files.read_spans(self._place(path), wanted, buffer)
+        self._at(path, lambda place: self._files.read_spans(place, wanted, buffer))
         for position, begin, end in wanted:
             self._blank(path, position, buffer[begin:end])
 
     def next_data(self, path: str, position: int) -> int | None:
-        found = self._files.next_data(self._place(path), position)
+        found = self._at(path, lambda place: self._files.next_data(place, position))
         end = self._ends.get(path)
         return found if end is None or found is None or found < end else None
 
     def data_size(self, path: str, start: int, stop: int) -> int:
         end = self._ends.get(path)
-        return self._files.data_size(self._place(path), start, stop if end is None else max(min(stop, end), start))
+        until = stop if end is None else max(min(stop, end), start)
+        return self._at(path, lambda place: self._files.data_size(place, start, until))
 
-    def _place(self, path: str) -> str:
+    def _at(self, path: str, read: Callable[[str], _T]) -> _T:
+        """What `read` makes of a file where it stands: elsewhere, or in its place, where it may be moved at this moment."""
         elsewhere = self._instead.get(path)
-        return elsewhere if elsewhere is not None and self._files.size(elsewhere) is not None else path
+        if elsewhere is not None and self._files.size(elsewhere) is not None:
+            try:
+                return read(elsewhere)
+            except StoreError:
+                if self._files.size(elsewhere) is not None:
+                    raise
+        return read(path)
 
     def _blank(self, path: str, position: int, read: memoryview) -> None:
         end = self._ends.get(path)

@@ -7,27 +7,25 @@ account for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from store_core.errors import OptionError, nearest
+from store_core.asked import Asked, asked_for, selected_topics
+from store_core.errors import OptionError
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage
 from store_core.light import LightSlice
 from store_core.lookup import CLOCK_TOLERANCE_MS, check_records, index_keys, union
 from store_core.plan import EntrySlice, LogRange, MissingRange, Piece, Places, Plan, QueueSlice, Spec, Task, pack
-from store_core.predicates import Range, points_of, range_of
-from store_core.queues import Queue, bounds, first_at_or_after, read_entries
-from store_core.records import read_head
-from store_core.selection import Selection
+from store_core.planparts import check_topics, piece_size, queue_bounds, queue_steps
+from store_core.predicates import Range
+from store_core.queues import Queue
 
 if TYPE_CHECKING:
     from store_core.store import Store
 
-__all__ = ["check_topics", "piece_size", "plan_messages", "queue_bounds", "queue_steps", "selected_topics"]
+__all__ = ["plan_messages"]
 
-_I64_MAX: Final = (1 << 63) - 1
 _PLACES_PER_PIECE: Final = 5_000
 _WALK_NOW: Final = 64 << 20
 """Holes of the index up to this size in all are walked while planning; larger ones become tasks."""
@@ -39,83 +37,9 @@ _IN_ENTRIES: Final = frozenset({"topic", "queueId", "queueOffset", "commitLogOff
 """Columns that a queue's entries tell without their messages."""
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What the conditions leave, column by column: sets of values (None: any) and ranges."""
-
-    topics: frozenset[str] | None
-    queue_ids: frozenset[int] | None
-    queue_offset: Range
-    log_offset: Range
-    places: frozenset[int] | None
-    time: Range
-    keys: frozenset[str] | None
-    """Key strings of which each row must have been indexed under at least one."""
-    impossible: bool
-
-
-def _asked(spec: Spec) -> _Asked:
-    where, selection = spec.where, spec.selection
-    topics = points_of(where, "topic")
-    chosen = selected_topics(selection)
-    if chosen is not None:
-        topics = chosen if topics is None else topics & chosen
-    micros = range_of(where, "storeTimestamp")
-    time = Range(None if micros.low is None else -(-micros.low // 1000), None if micros.high is None else micros.high // 1000)
-    end = selection.ending_timestamp
-    time = time.clip(selection.starting_timestamp, None if end is None else end - 1)
-    places = points_of(where, "commitLogOffset")
-    for ids in (points_of(where, "offsetMsgId"), selection.offset_msg_ids):
-        if ids is not None:
-            found = frozenset(_offset_in(text) for text in ids) - {-1}
-            places = found if places is None else places & found
-    log_offset = range_of(where, "commitLogOffset")
-    queue_offset = range_of(where, "queueOffset")
-    queue_ids = points_of(where, "queueId")
-    keys = _keys(spec)
-    sets = (topics, queue_ids, places, keys)
-    impossible = any(s is not None and not s for s in sets) or any(
-        r.is_empty for r in (queue_offset, log_offset, time, range_of(where, "queueId"), range_of(where, "storeSize"))
-    )
-    return _Asked(topics, queue_ids, queue_offset, log_offset, places, time, keys, impossible)
-
-
-def selected_topics(selection: Selection) -> frozenset[str] | None:
-    if selection.subscribe is not None:
-        return frozenset(selection.subscribe)
-    if selection.assign is not None:
-        return frozenset(topic for topic, _ in selection.assign)
-    return None
-
-
-def _offset_in(offset_msg_id: str) -> int:
-    """The commitLogOffset at the end of an offset message id; -1 where that is none."""
-    try:
-        raw = bytes.fromhex(offset_msg_id)
-    except ValueError:
-        return -1
-    return int.from_bytes(raw[-8:], "big", signed=True) if len(raw) in (16, 28) else -1
-
-
-def _keys(spec: Spec) -> frozenset[str] | None:
-    """The smallest set of key strings to look up; None where no condition on keys can use the index."""
-    sets: list[frozenset[str]] = []
-    for values in (points_of(spec.where, "uniqKey"), spec.selection.uniq_keys):
-        if values is not None:
-            sets.append(frozenset(values) - {""})
-    if spec.selection.keys is not None:
-        sets.append(frozenset(k for k in spec.selection.keys if k and " " not in k))
-    raw = points_of(spec.where, "keys")
-    if raw is not None:
-        tokens = [next((t for t in text.split(" ") if t), None) for text in raw]
-        if all(t is not None for t in tokens):
-            sets.append(frozenset(t for t in tokens if t is not None))
-    return min(sets, key=len) if sets else None
-
-
 def plan_messages(store: Store, spec: Spec) -> Plan:
     """The plan for a read of the messages table."""
-    asked = _asked(spec)
+    asked = asked_for(spec)
     spec = replace(spec, records_until=store.records_until)
     lmq = _lmq_queues(store, spec)
     if not asked.impossible or lmq:
@@ -139,33 +63,14 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
     return Plan(spec, _packed(spec, pieces), tuple(notes))
 
 
-def check_topics(store: Store, selection: Selection) -> None:
-    """An absent topic is an error, if the store can tell which topics there are."""
-    named = selected_topics(selection)
-    absent = named - set(store.topics) if named else None
-    if not absent or not store.knows_topics:
-        return
-    for topic in sorted(absent):
-        raise OptionError(
-            f"no topic {topic!r} in {store.path}.{nearest(topic, store.topics)} It has {len(store.topics)} topics"
-        )
-
-
 def _packed(spec: Spec, pieces: list[Piece]) -> tuple[Task, ...]:
     return pack(pieces, piece_size(spec, sum(p.cost for p in pieces)))
-
-
-def piece_size(spec: Spec, total: int) -> int:
-    most = spec.options.max_partition_bytes
-    if spec.options.min_partitions:
-        most = min(most, -(-total // spec.options.min_partitions))
-    return max(most, 1)
 
 
 # --- places --------------------------------------------------------------------------------------------------------------
 
 
-def _plan_places(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan:
+def _plan_places(store: Store, spec: Spec, asked: Asked, notes: list[str]) -> Plan:
     places = sorted(p for p in asked.places or () if _within(asked.log_offset, p))
     inside = [p for p in places if store.log.find(p) is not None]
     notes.append(f"by commitLogOffset: {len(inside)} records of {store.log.total_bytes:,} bytes of log are read")
@@ -188,7 +93,7 @@ def _place_pieces(offsets: list[int]) -> list[Piece]:
 # --- keys ----------------------------------------------------------------------------------------------------------------
 
 
-def _plan_keys(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan | None:
+def _plan_keys(store: Store, spec: Spec, asked: Asked, notes: list[str]) -> Plan | None:
     keys = asked.keys or frozenset()
     topics = asked.topics
     view = store.index_view(spec.options)
@@ -249,7 +154,7 @@ def _ranges(ranges: list[tuple[int, int]]) -> str:
 # --- queues --------------------------------------------------------------------------------------------------------------
 
 
-def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> Plan | None:
+def _plan_queues(store: Store, spec: Spec, asked: Asked, notes: list[str]) -> Plan | None:
     """By the entries of the topics' queues; None where walking the log is better."""
     if not store.has_queues:
         notes.append(store.why_no_queues)
@@ -258,11 +163,11 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     total = sum(_entries(q) for q in store.queues if not q.is_lmq)
     slices = [(q, *queue_bounds(store, spec, asked.queue_offset, asked.time, q)) for q in wanted]
     slices = [s for s in slices if s[1] < s[2]]
-    asked_for = sum(stop - first for _, first, stop in slices)
+    count = sum(stop - first for _, first, stop in slices)
     by_entries = _entries_tell(spec, asked)
-    if total and asked_for > _QUEUE_SHARE * total and not by_entries:
+    if total and count > _QUEUE_SHARE * total and not by_entries:
         notes.append(
-            f"the queues asked for hold {asked_for:,} of about {total:,} entries: walking the log is faster than gathering"
+            f"the queues asked for hold {count:,} of about {total:,} entries: walking the log is faster than gathering"
         )
         return None
     coverage = store.coverage
@@ -274,16 +179,14 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     pieces: list[Piece] = []
     for queue, first, stop in slices:
         if by_entries and not queue.batch:
-            step = max(piece_size(spec, asked_for * queue.unit_size) // queue.unit_size, 1)
+            step = max(piece_size(spec, count * queue.unit_size) // queue.unit_size, 1)
             pieces += [EntrySlice(queue, at, end) for at, end in queue_steps(queue, first, stop, step)]
             continue
-        size = piece_size(spec, asked_for * average)
+        size = piece_size(spec, count * average)
         step = max(size // average, 1)
         for at, end in queue_steps(queue, first, stop, step):
             pieces.append(QueueSlice(queue, at, end, min(end - at, stop - first) * average))
-    notes.append(
-        f"by queue: {asked_for:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped"
-    )
+    notes.append(f"by queue: {count:,} entries of {len(slices)} queues; {len(store.queues) - len(slices)} queues are skipped")
     gaps = list(coverage.gaps)
     walked = _log_pieces(store, spec, asked, notes, gaps)
     if walked:
@@ -291,7 +194,7 @@ def _plan_queues(store: Store, spec: Spec, asked: _Asked, notes: list[str]) -> P
     return Plan(replace(spec, walked=tuple(gaps)), _packed(spec, [*pieces, *walked]), tuple(notes))
 
 
-def _entries_tell(spec: Spec, asked: _Asked) -> bool:
+def _entries_tell(spec: Spec, asked: Asked) -> bool:
     """Whether all that is asked for of some topics stands in their queues' entries: counts, above all.
 
     Without a topic the log is read, that no damage in it stays unseen.
@@ -308,7 +211,7 @@ def _entries_tell(spec: Spec, asked: _Asked) -> bool:
     )
 
 
-def _wants(spec: Spec, asked: _Asked, queue: Queue) -> bool:
+def _wants(spec: Spec, asked: Asked, queue: Queue) -> bool:
     return (
         (asked.topics is None or queue.topic in asked.topics)
         and (asked.queue_ids is None or queue.queue_id in asked.queue_ids)
@@ -320,71 +223,6 @@ def _entries(queue: Queue) -> int:
     return sum(f.length for f in queue.files) // queue.unit_size
 
 
-def queue_steps(queue: Queue, first: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
-    """[first, stop) in ranges of `step` queue offsets. A batch queue is read whole: its units state their own numbers."""
-    if queue.batch:
-        yield 0, _I64_MAX
-        return
-    for at in range(first, stop, step):
-        yield at, min(at + step, stop)
-
-
-def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Queue) -> tuple[int, int]:
-    """The queue offsets [first, stop) of a queue that may be asked for by `offsets`, storeTimestamp in `time` (ms) and the
-    selection.
-
-    Errors: OptionError where startingOffsets is before the first offset that is left, unless failOnDataLoss is false.
-    """
-    first, stop = bounds(store.files, queue, store.log.min_offset)
-    if queue.batch:
-        return first, stop  # an entry's rows go on behind its own offset: the rows are checked
-    start, end = spec.selection.start_of(queue.topic, queue.queue_id), spec.selection.end_of(queue.topic, queue.queue_id)
-    if start is not None and start < first and spec.options.fail_on_data_loss and stop > first:
-        raise OptionError(
-            f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: "
-            "those messages are gone. Set failOnDataLoss=false to read what is left"
-        )
-    if spec.options.index != "trust":
-        first = (
-            queue.files[0].base_offset // queue.unit_size
-        )  # a damaged entry may have led the search for the first one astray: readers pass over what is gone
-    first = max(x for x in (first, offsets.low, start) if x is not None)
-    stop = min(x for x in (stop, None if offsets.high is None else offsets.high + 1, end) if x is not None)
-    if first < stop and not time.is_all:
-        first, stop = _time_bounds(store, time, queue, first, stop)
-    return first, stop
-
-
-def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int) -> tuple[int, int]:
-    """[first, stop) narrowed by binary search, where the entry at the new bound proves it: a damaged one may have misled it."""
-
-    def stored(offset: int) -> int | None:
-        head = read_head(store.files, store.log, offset)
-        return None if head is None else head.store_timestamp
-
-    if time.low is not None:
-        earliest = time.low - CLOCK_TOLERANCE_MS
-        at = first_at_or_after(store.files, queue, earliest, store.log.min_offset, stored)
-        if at > first and (found := _time_of(store, queue, at - 1)) is not None and found < earliest:
-            first = at
-    if time.high is not None:
-        latest = time.high + CLOCK_TOLERANCE_MS
-        at = first_at_or_after(store.files, queue, latest + 1, store.log.min_offset, stored)
-        if at < stop and (found := _time_of(store, queue, at)) is not None and found > latest:
-            stop = max(at, first)
-    return first, stop
-
-
-def _time_of(store: Store, queue: Queue, number: int) -> int | None:
-    """The storeTimestamp of the record at a queue offset; None where the entry, or the record it leads to, is another one."""
-    min_phys = store.log.min_offset
-    for _, entries in read_entries(store.files, queue, min_phys=min_phys, first=number, stop=number + 1, with_tags=False):
-        head = read_head(store.files, store.log, int(entries.commit_log_offset[0]))
-        if head is not None and (queue.is_lmq or (head.queue_id, head.queue_offset) == (queue.queue_id, number)):
-            return head.store_timestamp
-    return None
-
-
 def _lmq_queues(store: Store, spec: Spec) -> list[Queue]:
     """The light message queues that `subscribe` or `assign` names: their entries stand for other topics' messages."""
     named = selected_topics(spec.selection)
@@ -393,7 +231,7 @@ def _lmq_queues(store: Store, spec: Spec) -> list[Queue]:
     return [q for q in store.queues if q.is_lmq and spec.selection.takes(q.topic, q.queue_id)]
 
 
-def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], notes: list[str]) -> Plan:
+def _plan_lmq(store: Store, spec: Spec, asked: Asked, queues: list[Queue], notes: list[str]) -> Plan:
     """By the queues' entries; where the log is in no queue, by what its records say of light message queues."""
     named = selected_topics(spec.selection) or frozenset()
     if plain := sorted(t for t in named if not t.startswith("%LMQ%")):
@@ -419,7 +257,7 @@ def _plan_lmq(store: Store, spec: Spec, asked: _Asked, queues: list[Queue], note
 # --- the log -------------------------------------------------------------------------------------------------------------
 
 
-def _log_pieces(store: Store, spec: Spec, asked: _Asked, notes: list[str], ranges: list[tuple[int, int]]) -> list[Piece]:
+def _log_pieces(store: Store, spec: Spec, asked: Asked, notes: list[str], ranges: list[tuple[int, int]]) -> list[Piece]:
     """Walks of `ranges` of the log, narrowed by offset and time. A range must begin where a record or a gap does."""
     low = store.log.min_offset if asked.log_offset.low is None else asked.log_offset.low
     high = store.log.max_offset if asked.log_offset.high is None else asked.log_offset.high + 1

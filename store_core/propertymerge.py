@@ -165,11 +165,14 @@ class _Maps:
             keep = true(items.is_valid())
             names, items = names.filter(pa.array(keep)), items.filter(pa.array(keep))
             first = np.concatenate([[0], np.cumsum(keep)])[first]
-        coded = names.dictionary_encode()
-        codes = np.asarray(coded.indices, dtype=np.int64)
-        each = int(first[1])
-        same = bool((np.diff(first) == each).all()) and bool((codes.reshape(-1, each or 1) == codes[:each]).all())
-        found = cls(count, coded.dictionary.to_pylist(), codes, items, first, each if same else 0)
+        each = int(first[1]) if bool((np.diff(first) == first[1]).all()) else 0
+        if each and _repeats(names, each):
+            own = names[:each].dictionary_encode()
+            codes = np.tile(np.asarray(own.indices, dtype=np.int64), count)
+            found = cls(count, own.dictionary.to_pylist(), codes, items, first, each)
+        else:
+            coded = names.dictionary_encode()
+            found = cls(count, coded.dictionary.to_pylist(), np.asarray(coded.indices, dtype=np.int64), items, first, 0)
         found._check(rows)
         return found
 
@@ -331,11 +334,21 @@ def _check_reserved(values: Any, column: str, rows: Rows) -> None:
         raise rows.refuse(row, column, value, f"text {_WITHOUT}")
 
 
+def _repeats(names: Any, each: int) -> bool:
+    """Whether the first `each` strings come again and again."""
+    lengths = np.diff(at := offsets_of(names))
+    data = np.frombuffer(names.buffers()[2] or b"", dtype=np.uint8)[int(at[0]) : int(at[-1])]
+    width = int(at[each] - at[0])
+    if not width or not bool((lengths.reshape(-1, each) == lengths[:each]).all()):
+        return False
+    return bool((data.reshape(-1, width) == data[:width]).all())
+
+
 def _reserved(values: Any) -> int | None:
     """The first value with a separator in it."""
     at = offsets_of(values)
-    data = np.frombuffer(values.buffers()[2] or b"", dtype=np.uint8)[int(at[0]) : int(at[-1])]
-    if not ((data == SEPARATOR_NAME) | (data == SEPARATOR_PAIR)).any():
+    data = memoryview(values.buffers()[2] or b"")[int(at[0]) : int(at[-1])].tobytes()
+    if data.find(SEPARATOR_NAME) < 0 and data.find(SEPARATOR_PAIR) < 0:
         return None
     hit = true(pc.match_substring_regex(values, pattern=_PATTERN))
     return int(np.argmax(hit)) if hit.any() else None

@@ -13,11 +13,8 @@ from store_core.configwrite import STATE_FILES, merged_topics
 from store_core.existing import Existing
 from store_core.files import LocalFiles, swap_file, swap_folder
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, encode_journal
-from store_core.layout import QUEUE_UNIT
 from store_core.locks import hold
-from store_core.queues import list_queues
 from store_core.recovery import LOCK_CONTENT, finish, undo
-from store_core.segments import file_name
 from store_core.staging import StagedBatch
 from store_core.steps import reached
 from store_core.writefiles import HeldLock, Writes
@@ -106,7 +103,7 @@ def publish_append(
 ) -> Filled:
     """Puts `batches` behind the end of a store, whose lock is held."""
     root = existing.root
-    journal = _journal(staging, plan, options, existing)
+    journal = _journal(staging, plan, existing)
     writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
     try:
         reached("journal written")
@@ -117,8 +114,8 @@ def publish_append(
             writes.fsync_file(os.path.join(root, ABORT))
             writes.fsync_folder(root)
             reached("abort made")
-        for path, (end, size) in journal.ends.items():
-            if path.startswith("commitlog") and existing.torn:
+        if existing.torn:
+            for path, (end, size) in journal.ends.items():
                 writes.resize(os.path.join(root, path), end)
                 writes.resize(os.path.join(root, path), size)
         build = os.path.join(staging, "store")
@@ -133,9 +130,11 @@ def publish_append(
         writes.replace(os.path.join(build, "config", "topics.json"), topics)
         reached("config written")
         sync(writes, root, filled.touched)
-        moved = [*filled.made, *filled.index, os.path.join(build, "checkpoint"), os.path.join(build, "config", "topics.json")]
+        # the log first, in its order: a broker that starts in between must find no queue entry that leads behind its end
+        moved = [*filled.made, *filled.queues, *filled.index]
+        moved += [os.path.join(build, "checkpoint"), os.path.join(build, "config", "topics.json")]
         moves = tuple((os.path.relpath(path, root), os.path.relpath(path, build)) for path in moved)
-        done = replace(journal, state="published", ends={}, fresh=(), moves=moves)
+        done = replace(journal, state="published", ends={}, moves=moves)
     except BaseException:
         undo(writes, root, journal, lock)
         raise
@@ -146,32 +145,14 @@ def publish_append(
     return filled
 
 
-def _journal(staging: str, plan: Survey, options: WriteOptions, existing: Existing) -> Journal:
-    """Where everything ends that will be written to in place, and what will be made in place: queue files."""
-    root, size = existing.root, options.mapped_file_size_consume_queue or 0
-    files = LocalFiles()
-    ends: dict[str, tuple[int, int]] = {}
-    for segment in existing.log:
-        if segment.end_offset > plan.start:
-            end = max(plan.start - segment.base_offset, 0)
-            ends[os.path.relpath(segment.path, root)] = (end, segment.length)
-    fresh: dict[str, None] = {}
-    topics = {topic for topic, _ in plan.queues}
-    present = {(queue.topic, queue.queue_id) for queue in list_queues(files, root, topics)}
-    for (topic, queue_id), (_, next) in plan.queues.items():
-        folder = os.path.join("consumequeue", topic, str(queue_id))
-        if (topic, queue_id) not in present:
-            new_topic = files.folder(os.path.join(root, "consumequeue", topic)) is None
-            fresh[os.path.dirname(folder) if new_topic else folder] = None
-            continue
-        before = existing.next_offsets[topic, queue_id] * QUEUE_UNIT.itemsize
-        for base in range(before // size * size, next * QUEUE_UNIT.itemsize, size):
-            path = os.path.join(folder, file_name(base))
-            if (found := files.size(os.path.join(root, path))) is None:
-                fresh[path] = None
-            else:
-                ends[path] = (max(before - base, 0), found)
-    return Journal("publishing", os.path.relpath(staging, root), ends, tuple(fresh), (), existing.unclean)
+def _journal(staging: str, plan: Survey, existing: Existing) -> Journal:
+    """Where each file of the log ends that will be written to in place."""
+    ends = {
+        os.path.relpath(segment.path, existing.root): (max(plan.start - segment.base_offset, 0), segment.length)
+        for segment in existing.log
+        if segment.end_offset > plan.start
+    }
+    return Journal("publishing", os.path.relpath(staging, existing.root), ends, (), existing.unclean)
 
 
 def _queue_counts(filled: Filled, options: WriteOptions) -> dict[str, int]:

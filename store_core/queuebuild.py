@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from store_core.described import Described
 from store_core.errors import CorruptStoreError, StoreWarning
 from store_core.files import Files
 from store_core.layout import QUEUE_UNIT
-from store_core.queues import Queue, bounds, list_queues
+from store_core.queues import Queue, QueueFile, bounds, list_queues
 from store_core.segments import file_name
 from store_core.writefiles import Writes
 
@@ -72,6 +72,8 @@ class _Growing:
     files_until: int = 0
     """Files are there up to this byte."""
     first_file: int = 0
+    there: Mapping[int, str] = field(default_factory=dict)
+    """Its files as they were found, by their first byte."""
     waiting: list[bytes | memoryview] = field(default_factory=list)
     added: int = 0
     empty: bool = True
@@ -81,8 +83,9 @@ class _Growing:
 class QueueBuilder:
     """Writes the queue files of a store in `root/consumequeue`; `add` takes records with their places, in log order.
 
-    `file_size`: bytes of a queue file. `lenient`: an entry whose queueOffset does not follow its queue's last one is treated as
-    a broker's recovery does, with a warning, instead of being an error. `left_alone`: topics whose records are passed over.
+    `file_size`: bytes of a queue file. `build`: where files are made instead, and copies of those that are continued: nothing
+    in `root` is touched then. `lenient`: an entry whose queueOffset does not follow its queue's last one is treated as a
+    broker's recovery does, with a warning, instead of being an error. `left_alone`: topics whose records are passed over.
     """
 
     def __init__(
@@ -92,13 +95,15 @@ class QueueBuilder:
         root: str,
         file_size: int,
         *,
+        build: str | None = None,
         lenient: bool = False,
         left_alone: Collection[str] = (),
     ) -> None:
         self._files = files
         self._writes = writes
         self._root = root
-        self._folder = posixpath.join(root, "consumequeue")
+        self._build = posixpath.join(root if build is None else build, "consumequeue")
+        self._in_place = build is None or build == root
         self._size = whole_units(file_size)
         self._lenient = lenient
         self._left_alone = frozenset(left_alone)
@@ -176,7 +181,7 @@ class QueueBuilder:
             text = f"queue {queue_id} of topic {topic!r} can't have a folder; expected a topic's name and no negative number"
             self._say(text, "Its records get no entries")
             return None
-        growing = _Growing(topic, queue_id, posixpath.join(self._folder, topic, str(queue_id)))
+        growing = _Growing(topic, queue_id, posixpath.join(self._build, topic, str(queue_id)))
         if topic not in self._listed:
             listed = list_queues(self._files, self._root, (topic,))
             self._listed[topic] = {queue.queue_id: queue for queue in listed if not queue.batch}
@@ -197,18 +202,18 @@ class QueueBuilder:
         growing.first_file = queue.files[0].base_offset
         growing.files_until = queue.files[-1].base_offset + self._size
         growing.empty = False
+        growing.there = {file.base_offset: file.path for file in queue.files}
         for file in queue.files:
             # stale units behind the end would come to life once the entries reach them
-            self._clear(file.path, max(growing.written - file.base_offset, 0))
+            self._clear(growing, file, max(growing.written - file.base_offset, 0))
 
-    def _clear(self, path: str, position: int) -> None:
-        data = self._files.next_data(path, position) if position < self._size else None
+    def _clear(self, queue: _Growing, file: QueueFile, position: int) -> None:
+        data = self._files.next_data(file.path, position) if position < self._size else None
         while data is not None and data < self._size:
-            stored = self._files.read(path, data, min(_ZEROS, self._size - data))
+            stored = self._files.read(file.path, data, min(_ZEROS, self._size - data))
             if stored.strip(b"\0"):
-                self._writes.write_at(path, data, bytes(len(stored)))
-                self._touched[path] = None
-            data = self._files.next_data(path, data + len(stored)) if data + len(stored) < self._size else None
+                self._writes.write_at(self._own(queue, file.base_offset), data, bytes(len(stored)))
+            data = self._files.next_data(file.path, data + len(stored)) if data + len(stored) < self._size else None
 
     def _add_run(self, queue: _Growing, first: int, units: memoryview, commit_log_offset: int) -> None:
         """Adds entries of consecutive queueOffsets from `first` on."""
@@ -281,21 +286,29 @@ class QueueBuilder:
                 queue.waiting.clear()
                 for path, position, part in self._cut(queue, data):
                     self._writes.write_at(path, position, part)
-                    self._touched[path] = None
                 queue.written += len(data)
         self._held = 0
 
     def _cut(self, queue: _Growing, data: memoryview) -> Iterator[tuple[str, int, memoryview]]:
-        """(file, position, bytes) for entries from `queue.written` on; makes files where there are none yet."""
+        """(file, position, bytes) for entries from `queue.written` on."""
         at = queue.written
         while data:
             base = at // self._size * self._size
-            path = self._path(queue, base)
+            part = data[: base + self._size - at]
+            yield self._own(queue, base), at - base, part
+            at += len(part)
+            data = data[len(part) :]
+
+    def _own(self, queue: _Growing, base: int) -> str:
+        """The path of a queue's file that is written to: made where there is none, copied where it stands elsewhere."""
+        path = self._path(queue, base)
+        if path not in self._touched:
             if base >= queue.files_until:
                 self._writes.make_folder(queue.folder)
                 self._writes.create(path, self._size)
                 queue.files_until = base + self._size
-            part = data[: base + self._size - at]
-            yield path, at - base, part
-            at += len(part)
-            data = data[len(part) :]
+            elif not self._in_place:
+                self._writes.make_folder(queue.folder)
+                self._writes.copy(queue.there[base], path)
+            self._touched[path] = None
+        return path

@@ -49,8 +49,6 @@ def undo(writes: Writes, root: str, journal: Journal, lock: HeldLock) -> None:
         writes.resize(whole, end)
         writes.resize(whole, size)
         writes.fsync_file(whole)
-    for path in journal.fresh:
-        writes.remove_folder(os.path.join(root, path))
         reached("undoing")
     _done(writes, root, journal, lock, keep_abort=journal.unclean)
 
@@ -60,11 +58,15 @@ def finish(files: Files, writes: Writes, root: str, journal: Journal, lock: Held
     folders = {root}
     for old, new in journal.moves:
         source, target = os.path.join(root, old), os.path.join(root, new)
+        folder = os.path.dirname(target)
         if files.size(source) is not None:
-            writes.make_folder(os.path.dirname(target))
+            if folder not in folders:
+                writes.make_folder(folder)
             writes.rename(source, target)
             reached("moved")
-        folders.add(os.path.dirname(target))
+        while folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
     for folder in sorted(folders):
         if files.folder(folder) is not None:
             writes.fsync_folder(folder)

@@ -9,7 +9,7 @@ from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, chain
 from store_core.lookup import CLOCK_TOLERANCE_MS
 from store_core.plan import IndexRows, Piece, Plan, QueueRows, Spec, pack
-from store_core.planner import check_topics, piece_size, queue_bounds, queue_steps
+from store_core.planparts import check_topics, piece_size, queue_bounds, queue_steps
 from store_core.predicates import Range, points_of, range_of
 
 if TYPE_CHECKING:

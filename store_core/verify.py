@@ -20,7 +20,7 @@ from store_core.files import Files
 from store_core.findings import Finding, as_batch
 from store_core.indexfile import OpenIndex
 from store_core.plan import Piece, Plan, Spec, StoreFacts, VerifyIndex, VerifyLog, VerifyQueue, VerifyStore, pack
-from store_core.planner import piece_size, queue_steps
+from store_core.planparts import piece_size, queue_steps
 from store_core.queues import bounds
 from store_core.tables import passing_rows
 from store_core.verify_index import check_index

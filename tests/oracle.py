@@ -20,6 +20,7 @@ import pyarrow as pa
 __all__ = [
     "Row",
     "Where",
+    "dangling_entries",
     "data_end",
     "key_tokens",
     "log_files",
@@ -58,6 +59,21 @@ def data_end(root: Path) -> int:
     for offset, record in walk(root):
         end = offset + len(record)
     return end
+
+
+def dangling_entries(root: Path) -> list[tuple[str, int]]:
+    """(file, commitLogOffset) of the queue entries that lead behind the log's end.
+
+    A broker whose log is shorter than its queues cuts these in memory only: it takes such entries for its own once the log is
+    long enough.
+    """
+    end = data_end(root)
+    found = []
+    for file in sorted((root / "consumequeue").rglob("*")):
+        if file.is_file():
+            entries = struct.iter_unpack(">qiq", file.read_bytes())
+            found += [(file.relative_to(root).as_posix(), offset) for offset, size, _ in entries if size and offset >= end]
+    return found
 
 
 def walk(root: Path) -> Iterator[tuple[int, bytes]]:

@@ -7,9 +7,11 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -529,6 +531,17 @@ def test_rows_that_fail_to_come(store: Path) -> None:
         with pytest.raises(RuntimeError, match="went away"):
             write()
     assert data(store) == before and nothing_left(store)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no other file system")
+def test_folders_on_several_file_systems_are_refused(store: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        shutil.move(store / "index", elsewhere)
+        (store / "index").symlink_to(Path(elsewhere) / "index")
+        before = sorted(store.rglob("*"))
+        with pytest.raises(store_core.UnsupportedStoreError, match="index stands on another file system"):
+            store_core.append(store, NEW)
+        assert sorted(store.rglob("*")) == before
 
 
 def test_rows_that_are_refused_in_the_commit(store: Path) -> None:

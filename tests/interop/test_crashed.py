@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import store_core
 from tests.core.killing import NEW, OLD, SIZES, Nursery, begin, rows
 from tests.interop.checks import end_of_log
 from tests.interop.served import Boot, send_more
-from tests.oracle import data_end, read_store
+from tests.oracle import dangling_entries, data_end, read_store
 
 MORE = rows(500, 3, ("A", "D")).drop_columns(["storeTimestamp", "bornTimestamp"])
 
@@ -60,23 +59,12 @@ def test_a_broker_takes_over_an_append_that_was_killed(
         assert [row["body"] for row in pulled] == wanted[: len(pulled)]
 
     on_disk = read_store(store)
-    assert not dangling(store), "entries that a broker takes for its own once its log is long enough"
+    assert not dangling_entries(store)
     assert end_of_log(broker.log()) <= data_end(store)
     assert [row["body"] for row in on_disk[-len(sent) :]] == [row["body"] for row in sent]
     assert bodies(store) == [row["body"] for row in on_disk]
     store_core.append(store, MORE)
     assert bodies(store) == [*(row["body"] for row in on_disk), *MORE["body"].to_pylist()]
-
-
-def dangling(store: Path) -> list[tuple[str, int]]:
-    """Queue entries that lead behind the log's end: a broker that truncates a queue leaves them in its file."""
-    end = data_end(store)
-    found = []
-    for file in sorted((store / "consumequeue").rglob("0*0")):
-        if file.is_file():
-            entries = struct.iter_unpack(">qiq", file.read_bytes())
-            found += [(file.relative_to(store).as_posix(), offset) for offset, size, _ in entries if size and offset >= end]
-    return found
 
 
 def bodies(store: Path) -> list[bytes]:
