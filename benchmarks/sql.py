@@ -7,6 +7,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import rmq_spark
 import store_core
@@ -166,12 +167,8 @@ def _many_keys(context: Context, spark: SparkSession, store: GeneratedStore) -> 
 
     def measure(count: int, messages_per_key: int) -> Measure:
         def look_up() -> None:
-            as_it_is = lookups.MESSAGES_PER_KEY
-            lookups.MESSAGES_PER_KEY = messages_per_key  # type: ignore[misc]
-            try:
+            with mock.patch.object(lookups, "MESSAGES_PER_KEY", messages_per_key):
                 found = rmq_spark.lookup(spark, frames[count], store.path()).select("lookupKey", "body").count()
-            finally:
-                lookups.MESSAGES_PER_KEY = as_it_is  # type: ignore[misc]
             if found != 2 * count:
                 raise RuntimeError(f"{count} keys have {found} messages, expected {2 * count}")
 

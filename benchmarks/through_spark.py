@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ _PULL_THREADS = 4
 
 @contextmanager
 def spark_session(**conf: object) -> Iterator[SparkSession]:
-    settings = {"spark.driver.memory": "4g", "spark.ui.enabled": "false"} | conf
+    settings: dict[str, Any] = {"spark.driver.memory": "4g", "spark.ui.enabled": "false", **conf}
     spark = rmq_spark.session("local[2]", **settings)
     try:
         yield spark

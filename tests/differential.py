@@ -25,7 +25,7 @@ from store_core import Store, StoreError, open_store
 from store_core.schema import EXTRA_COLUMNS, MESSAGES
 from tests import damage
 from tests.core.rows import EXTRA, expanded, full_rows, multiset, read_quietly, rows_of, same_rows
-from tests.oracle import Row, Where, key_tokens, matches
+from tests.oracle import Row, key_tokens, matches
 from tests.strategies import StoreCase
 from tests.synthetic import KEYS, TAGS, TOPICS
 
@@ -276,7 +276,7 @@ def expected_rows(rows: list[Row], question: Question) -> list[Row]:
     options = question.options
     if question.lookup is not None:
         topic, key, start, end = question.lookup
-        where: Where = [("topic", "=", topic)]
+        where: list[tuple[str, str, Any]] = [("topic", "=", topic)]
         where += [("storeTimestamp", ">=", start)] if start is not None else []
         where += [("storeTimestamp", "<=", end)] if end is not None else []
         return [row for row in rows if matches(row, where) and key in key_tokens(row)]

@@ -34,7 +34,8 @@ class Golden:
         """A copy of one's own below `folder`."""
         with tarfile.open(FOLDER / f"{name}.tar.gz") as archive:
             # Debian 12's Python has no filters yet; the archive is our own
-            archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
         return folder / name
 
     def messages(self, name: str) -> list[dict[str, Any]]:

@@ -93,8 +93,8 @@ def with_options(readme: str) -> str:
     """The README with both tables of options as they are."""
     for name, made in (("options", markdown_table()), ("write options", write_markdown_table())):
         part = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->\n)", flags=re.DOTALL)
-        assert part.search(readme)
-        readme = part.sub(lambda found, made=made: found[1] + made + found[2], readme)
+        (found,) = part.finditer(readme)
+        readme = readme[: found.end(1)] + made + readme[found.start(2) :]
     return readme
 
 

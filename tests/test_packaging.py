@@ -54,7 +54,7 @@ def kept_files() -> list[Path]:
 
 def project() -> dict[str, Any]:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib")
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())  # type: ignore[no-any-return]
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 @pytest.mark.parametrize(("module", "name"), FORMATS.items())

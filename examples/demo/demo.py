@@ -271,7 +271,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="rmq-spark-demo-") as folder:
         with tarfile.open(ROOT / "tests" / "golden" / f"{STORE}.tar.gz") as archive:
             # Debian 12's Python has no filters yet; the archive is our own
-            archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
         print(f"The store of a RocketMQ 5.3.3 broker, as it left it (tests/golden/{STORE}.tar.gz). No broker is running.")
         run(str(Path(folder) / STORE))
     return 0

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -23,7 +24,7 @@ COLUMNS = {
     "body": pa.string(),
     "storeTimestamp": pa.timestamp("us", "UTC"),
 }
-SMALL = {
+SMALL: dict[str, Any] = {
     "mappedFileSizeCommitLog": "1m",
     "mappedFileSizeConsumeQueue": 6000,
     "maxHashSlotNum": 5000,

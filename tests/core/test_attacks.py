@@ -260,15 +260,14 @@ def test_files_that_change_after_the_store_was_opened(
 ) -> None:
     """Between open and read, and between plan and read."""
     whole = open_store(built.root).scan().read_all().to_pylist()
-    stores: list[tuple[Store, Callable[[Store], Any]]] = []
-    for read in (
+    reads: list[Callable[[Store], Any]] = [
         lambda store: store.scan().read_all().to_pylist(),
         lambda store: store.scan(keys="k1").read_all().to_pylist(),
         lambda store: store.lookup("T", "k1").to_pylist(),
         lambda store: store.scan(subscribe="T", startingOffsets='{"T":{"0":2}}').read_all().to_pylist(),
         lambda store: [],
-    ):
-        stores.append((open_store(built.root), read))
+    ]
+    stores = [(open_store(built.root), read) for read in reads]
     planned = open_store(built.root)
     batches = planned.scan(subscribe="T")
     for path in those(built.root):

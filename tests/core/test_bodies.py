@@ -30,15 +30,17 @@ def stored(run: Any) -> bytes:
 @pytest.mark.parametrize("name", FLAGS)
 def test_what_is_compressed_stays(name: str) -> None:
     body = compress(PLAIN, name)
+    asked: list[dict[str, Any]] = [{}, {"bodyFormat": "raw"}]
     for given in (row(body, FLAGS[name]), row(body, FLAGS[name], body)):
-        for options in ({}, {"bodyFormat": "raw"}):
+        for options in asked:
             assert stored(run_of([given], **options)) == body
 
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_what_was_decompressed_is_compressed_again(name: str) -> None:
+    asked: list[dict[str, Any]] = [{}, {"bodyFormat": "decoded"}]
     for given in (row(PLAIN, FLAGS[name]), row(PLAIN, FLAGS[name], compress(PLAIN, name)), row(PLAIN, FLAGS[name], PLAIN)):
-        for options in ({}, {"bodyFormat": "decoded"}):
+        for options in asked:
             run = run_of([given], **options)
             assert decompress(stored(run), FLAGS[name], 1 << 20) == PLAIN
             assert decoded(run)["sysFlag"] == [FLAGS[name]]

@@ -95,7 +95,8 @@ def test_cut_in_mode_failfast_is_an_error_only_where_records_follow(tmp_path: Pa
     assert offsets(rest) == offsets(r for r in truth if r["commitLogOffset"] < inside - 50 or r["commitLogOffset"] >= base)
     files[0].write_bytes(whole)
     last = truth[-1]["commitLogOffset"]
-    damage.truncate(*(lambda file, byte: (file, byte + 40))(*place(tmp_path, last)))
+    file, byte = place(tmp_path, last)
+    damage.truncate(file, byte + 40)
     with pytest.warns(StoreWarning, match="log ends"):
         assert offsets(open_store(tmp_path).scan().read_all()) == offsets(truth[:-1])
 

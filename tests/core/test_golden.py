@@ -251,8 +251,8 @@ def test_topics_queues_and_offsets(stores: Stores, name: str) -> None:
         where = [("topic", "=", topic), ("queueId", "=", queue), ("queueOffset", ">=", low), ("queueOffset", "<", high)]
         expected = offsets(row for row in mine if low <= row["queueOffset"] < high)
         assert offsets(store.scan(where).read_all()) == expected
-        chosen = {"assign": {topic: [queue]}, "startingOffsets": {topic: {str(queue): low}}}
-        chosen["endingOffsets"] = {topic: {str(queue): high}}
+        bounds = {"startingOffsets": {topic: {str(queue): low}}, "endingOffsets": {topic: {str(queue): high}}}
+        chosen: dict[str, Any] = {"assign": {topic: [queue]}, **bounds}
         assert offsets(store.scan(**chosen).read_all()) == expected
 
 

@@ -31,7 +31,7 @@ def normal(
     return normalise(batch, parse_write_options(options), now_ms=NOW, first_row=first_row)
 
 
-def one(types: dict[str, Any] | None = None, given: dict[str, object] | None = None, **row: Any) -> dict[str, Any]:
+def one(types: dict[str, Any] | None = None, given: dict[str, Any] | None = None, **row: Any) -> dict[str, Any]:
     return normal([{"topic": "T", "body": b"b", **row}], types, **(given or {})).to_pylist()[0]
 
 
@@ -106,7 +106,7 @@ def test_times() -> None:
         ("topic", pa.dictionary(pa.int32(), pa.string()), "Orders", "Orders"),
     ],
 )
-def test_types_that_hold_the_same(column: str, kind: Any, value: object, made: object) -> None:
+def test_types_that_hold_the_same(column: str, kind: Any, value: Any, made: object) -> None:
     assert one({column: kind}, **{column: value})[column] == made
 
 

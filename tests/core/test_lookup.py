@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_an_entry_that_leads_to_another_record(tmp_path: Path, more: list[str]) 
         out.seek(place + 4)
         out.write(elsewhere.to_bytes(8, "big"))
     where = [("topic", "=", topic)]
-    asked = {"keys": [key, *more], "columns": ["commitLogOffset", "keys"]}
+    asked: dict[str, Any] = {"keys": [key, *more], "columns": ["commitLogOffset", "keys"]}
     truth = store_core.open_store(tmp_path, index="ignore").scan(where, **asked).read_all()
     assert len(truth) >= 1
 

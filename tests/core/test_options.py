@@ -65,7 +65,7 @@ def test_table_values_and_dataclasses_agree() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.name)
-def test_every_option_in_any_case_and_through_pickle(option) -> None:
+def test_every_option_in_any_case_and_through_pickle(option: Option) -> None:
     given, expected = EXAMPLES[option.name]
     for name in (option.name, option.name.lower(), option.name.upper()):
         options = parse_options({name: given})
@@ -84,13 +84,13 @@ _SOUND = {("text", "','"), ("text", "'[]'"), ("paths", "','"), ("paths", "'[]'")
     [(o, b) for o in OPTIONS for b in _BAD if o.choices or (o.type, repr(b)) not in _SOUND],
     ids=lambda value: value.name if isinstance(value, Option) else repr(value),
 )
-def test_every_option_refuses_by_name(option, bad) -> None:
+def test_every_option_refuses_by_name(option: Option, bad: object) -> None:
     with pytest.raises(OptionError, match=f"^option {option.name!r} is .*; expected .+"):
         parse_options({option.name: bad})
 
 
 @pytest.mark.parametrize("key", ["subscribeTopic", "startingOffset", "KEY", "maxPartitionByte", "startTimestamp"])
-def test_unknown_option_names_what_is_near(key) -> None:
+def test_unknown_option_names_what_is_near(key: str) -> None:
     near = {
         "key": "keys",
         "subscribetopic": "subscribe",
@@ -123,7 +123,7 @@ def test_ignored_keys() -> None:
         ([Path("/a"), "/b"], ("/a", "/b")),
     ],
 )
-def test_path(given, expected) -> None:
+def test_path(given: object, expected: tuple[str, ...]) -> None:
     assert parse_options({"path": given}).path == expected
     assert parse_options({"paths": given}).path == expected
 
@@ -147,12 +147,12 @@ def test_path_and_paths() -> None:
         ("1p", 1 << 50),
     ],
 )
-def test_sizes_as_spark_writes_them(given, expected) -> None:
+def test_sizes_as_spark_writes_them(given: object, expected: int) -> None:
     assert parse_options({"maxPartitionBytes": given}).max_partition_bytes == expected
 
 
 @pytest.mark.parametrize("bad", ["0", "-1m", "1.5g", "64mib", "m", "1 x", True, "99999999p"])
-def test_sizes_refused(bad) -> None:
+def test_sizes_refused(bad: object) -> None:
     with pytest.raises(OptionError, match="a size above 0"):
         parse_options({"maxPartitionBytes": bad})
 
@@ -172,7 +172,7 @@ def test_sizes_refused(bad) -> None:
         (datetime(2026, 11, 21, 10, 23, 17, tzinfo=timezone(timedelta(hours=1))), 1795252997000),
     ],
 )
-def test_times(given, expected) -> None:
+def test_times(given: object, expected: int) -> None:
     assert parse_options({"startingTimestamp": given}).selection.starting_timestamp == expected
 
 
@@ -180,7 +180,7 @@ def test_times(given, expected) -> None:
     "bad",
     ["2026-11-21T09:23:17", "2026-11-21", "2026-13-21T09:23:17Z", "yesterday", datetime(2026, 1, 1), True, "0000-01-01T00:00Z"],
 )
-def test_times_refused(bad) -> None:
+def test_times_refused(bad: object) -> None:
     with pytest.raises(OptionError, match=r"expected milliseconds since 1970 .* or a time with its zone"):
         parse_options({"startingTimestamp": bad})
 
@@ -188,7 +188,7 @@ def test_times_refused(bad) -> None:
 @pytest.mark.parametrize(
     "given", ['{"T":{0:23}}', '{"T": { 0 : 23 } }', '{"T":{"0":"23"}}', {"T": {0: 23}}, {"T": {"0": 23}}], ids=repr
 )
-def test_offsets_in_all_spellings(given) -> None:
+def test_offsets_in_all_spellings(given: object) -> None:
     options = parse_options({"startingOffsets": given, "endingOffsets": given})
     assert options.selection.starting_offsets == options.selection.ending_offsets == (("T", 0, 23),)
     assert (options.selection.start_of("T", 0), options.selection.end_of("T", 0)) == (23, 23)
@@ -203,7 +203,7 @@ def test_offsets_in_all_spellings(given) -> None:
      '{"T":{"0":1', {"T": {0: 1, "0": 2}}, {"": {0: 1}}],
     ids=repr,
 )  # fmt: skip
-def test_offsets_refused(name, bad) -> None:
+def test_offsets_refused(name: str, bad: object) -> None:
     with pytest.raises(OptionError, match=rf"option '{name}' is .*; expected .*JSON such as"):
         parse_options({name: bad})
 
@@ -217,7 +217,7 @@ def test_offsets_refused(name, bad) -> None:
         ("endingOffsets", {"T": {0: -2}}),
     ],
 )
-def test_bounds_that_spark_refuses_in_a_batch_read(name, bad) -> None:
+def test_bounds_that_spark_refuses_in_a_batch_read(name: str, bad: object) -> None:
     with pytest.raises(OptionError, match="can't stand here in a batch read"):
         parse_options({name: bad})
 
@@ -249,7 +249,7 @@ def test_whole_bounds() -> None:
         ({"minPartitions": 0}, "whole number from 1"),
     ],
 )  # fmt: skip
-def test_combinations_refused(mapping, message) -> None:
+def test_combinations_refused(mapping: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_options(mapping)
 

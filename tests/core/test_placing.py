@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -17,7 +18,16 @@ from store_core.placing import Blank, Density, Placer, Times
 QUEUES = (("A", 0), ("A", 1), ("B", 0))
 
 
-def described(sizes, queues=None, offsets=None, times=None, flags=None, places=None, light=(), names=QUEUES):
+def described(
+    sizes: Sequence[int],
+    queues: Sequence[int] | None = None,
+    offsets: Sequence[int] | None = None,
+    times: Sequence[int] | None = None,
+    flags: Sequence[int] | None = None,
+    places: Sequence[int] | None = None,
+    light: Sequence[tuple[int, int, int]] = (),
+    names: tuple[tuple[str, int], ...] = QUEUES,
+) -> Described:
     records = np.zeros(len(sizes), DESCRIBED)
     records["size"] = sizes
     records["queue"] = 0 if queues is None else queues
@@ -28,9 +38,10 @@ def described(sizes, queues=None, offsets=None, times=None, flags=None, places=N
     return Described(records, np.empty(0, np.int32), names, np.array(list(light), LIGHT))
 
 
-def model(sizes, file_size, log_end):
+def model(sizes: list[int], file_size: int, log_end: int) -> tuple[list[int], list[Blank], int]:
     """`DefaultAppendMessageCallback#doAppend`, a record at a time."""
-    offsets, blanks = [], []
+    offsets: list[int] = []
+    blanks: list[Blank] = []
     for size in sizes:
         room = file_size - log_end % file_size
         if size + 8 > room:
@@ -42,10 +53,11 @@ def model(sizes, file_size, log_end):
 
 
 @given(st.lists(st.integers(91, 300), max_size=40), st.integers(0, 4), st.lists(st.integers(0, 40), max_size=3))
-def test_records_are_packed_as_a_broker_does(sizes, used, cuts):
+def test_records_are_packed_as_a_broker_does(sizes: list[int], used: int, cuts: list[int]) -> None:
     start = 1024 * 3 + used * 91
     placer = Placer(1024, start)
-    offsets, blanks = [], []
+    offsets: list[int] = []
+    blanks: list[Blank] = []
     edges = [0, *sorted(min(c, len(sizes)) for c in cuts), len(sizes)]
     for low, high in itertools.pairwise(edges):
         placed = placer.place(described(sizes[low:high]))
@@ -54,7 +66,7 @@ def test_records_are_packed_as_a_broker_does(sizes, used, cuts):
     assert (offsets, blanks, placer.log_end) == model(sizes, 1024, start)
 
 
-def test_the_rule_of_eight_bytes():
+def test_the_rule_of_eight_bytes() -> None:
     assert Placer(200).place(described([192])).blanks == ()
     placer = Placer(200)
     placed = placer.place(described([100, 93]))
@@ -62,7 +74,7 @@ def test_the_rule_of_eight_bytes():
     assert placed.described.records["commitLogOffset"].tolist() == [0, 200]
 
 
-def test_a_record_that_no_file_holds():
+def test_a_record_that_no_file_holds() -> None:
     with pytest.raises(
         OptionError, match=r"topic 'A', queue 0.*193 bytes.*200 bytes holds at most 192.*mappedFileSizeCommitLog"
     ):
@@ -70,9 +82,11 @@ def test_a_record_that_no_file_holds():
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 4, 8, 12])), max_size=60), st.integers(0, 60))
-def test_queues_are_numbered_in_log_order(rows, cut):
+def test_queues_are_numbered_in_log_order(rows: list[tuple[int, int]], cut: int) -> None:
     placer = Placer(1 << 20, next_offsets={("A", 1): 7})
-    following, expected, found = {0: 0, 1: 7, 2: 0}, [], []
+    following = {0: 0, 1: 7, 2: 0}
+    expected: list[int] = []
+    found: list[int] = []
     for queue, flag in rows:
         counts = flag in (0, 8)
         expected.append(following[queue] if counts else 0)
@@ -85,7 +99,7 @@ def test_queues_are_numbered_in_log_order(rows, cut):
     assert placer.queues() == {QUEUES[i]: (start[i], n) for i, n in following.items() if n > start[i]}
 
 
-def test_kept_queue_offsets_begin_anywhere_and_have_no_holes():
+def test_kept_queue_offsets_begin_anywhere_and_have_no_holes() -> None:
     placer = Placer(1 << 20, keep_offsets=True)
     placer.place(described([91, 91, 91], [0, 1, 0], [5, 0, 6]))
     assert placer.queues() == {("A", 0): (5, 7), ("A", 1): (0, 1)}
@@ -97,17 +111,17 @@ def test_kept_queue_offsets_begin_anywhere_and_have_no_holes():
         placer.place(described([91], [1], [0]))
 
 
-def test_kept_queue_offsets_continue_those_of_the_store():
+def test_kept_queue_offsets_continue_those_of_the_store() -> None:
     with pytest.raises(OptionError, match="queueOffset 9 follows where 8"):
         Placer(1 << 20, next_offsets={("A", 0): 8}, keep_offsets=True).place(described([91], [0], [9]))
 
 
-def test_records_that_do_not_count_keep_what_they_say():
+def test_records_that_do_not_count_keep_what_they_say() -> None:
     placed = Placer(1 << 20, keep_offsets=True).place(described([91, 91], [0, 0], [3, 0], flags=[0, 4]))
     assert placed.described.records["queueOffset"].tolist() == [3, 0]
 
 
-def test_a_store_timestamp_that_goes_back():
+def test_a_store_timestamp_that_goes_back() -> None:
     batch = described([91, 91, 91], times=[10, 5, 12])
     with pytest.raises(OptionError, match=r"storeTimestamp 5 ms is 5 ms before.*allowUnorderedTimes"):
         Placer(1 << 20).place(batch)
@@ -119,14 +133,14 @@ def test_a_store_timestamp_that_goes_back():
     assert lifted.described.records["storeTimestamp"].tolist() == [11, 11, 12] and lifted.lifted.tolist() == [0, 1]
 
 
-def test_a_delivery_time_is_raised_with_its_store_timestamp():
+def test_a_delivery_time_is_raised_with_its_store_timestamp() -> None:
     batch = described([91, 91], [0, 1], times=[5, 5], names=((SCHEDULE_TOPIC, 0), ("A", 0)))
     batch.records["tagsCode"] = [1005, 77]
     placed = Placer(1 << 20, last_timestamp=8, times=Times.LIFT).place(batch)
     assert placed.described.records["tagsCode"].tolist() == [1008, 77]
 
 
-def test_places_that_hold_are_kept_with_blanks_where_a_broker_left_room():
+def test_places_that_hold_are_kept_with_blanks_where_a_broker_left_room() -> None:
     batch = described([100, 50, 91], places=[1000, 1100, 2000])
     density = Density(1000)
     density.add(batch)
@@ -141,20 +155,20 @@ def test_places_that_hold_are_kept_with_blanks_where_a_broker_left_room():
     [[50, 150], [0, 101], [0, 2000], [0, NO_PLACE], [NO_PLACE, NO_PLACE], [100, 0]],
     ids=["not from a file's start", "a hole", "a file left out", "one without", "all without", "backwards"],
 )
-def test_places_that_do_not_hold(places):
+def test_places_that_do_not_hold(places: list[int]) -> None:
     density = Density(1000)
     density.add(described([100, 100], places=places))
     assert not density.holds
 
 
-def test_places_behind_a_store_hold_where_they_continue_it():
+def test_places_behind_a_store_hold_where_they_continue_it() -> None:
     for first, holds in ((300, True), (1000, True), (400, False), (2000, False)):
         density = Density(1000, expected=300)
         density.add(described([100], places=[first]))
         assert density.holds == holds
 
 
-def test_light_queues_are_numbered_by_their_messages():
+def test_light_queues_are_numbered_by_their_messages() -> None:
     names = (("A", 0), ("%LMQ%x", 0))
     placer = Placer(1 << 20)
     placer.place(described([91, 91], light=[(0, 1, 4), (1, 1, 5)], names=names))

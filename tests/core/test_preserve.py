@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from store_core.indexfile import list_index_files, open_index
 from tests.golden_stores import Golden
 
 USUAL = ("plain-4.9.7", "mixed-5.3.3", "crc-5.5.0", "ipv6-5.3.3", "lmq-5.3.3", "longtopic-5.3.3", "crash-5.1.4")
-SIZES = {
+SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 262144,
     "mappedFileSizeConsumeQueue": 2000,
     "maxHashSlotNum": 200,
@@ -45,8 +46,8 @@ def index_contents(root: Path) -> list[bytes]:
 def test_a_golden_store_written_again_is_the_same_bytes(name: str, golden: Golden, tmp_path: Path) -> None:
     source = golden(name)
     rows = store_core.open_store(source, **RAW).scan()
-    tags = {"indexTags": name == "crc-5.5.0"}
-    written = store_core.create_store(tmp_path / "again", rows, preserve=True, systemTopics=True, **SIZES, **tags)
+    tags = name == "crc-5.5.0"
+    written = store_core.create_store(tmp_path / "again", rows, preserve=True, systemTopics=True, indexTags=tags, **SIZES)
     again = Path(written.path)
     assert data_files(again, "commitlog") == data_files(Path(source), "commitlog")
     assert data_files(again, "consumequeue") == data_files(Path(source), "consumequeue")

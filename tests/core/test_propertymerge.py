@@ -10,7 +10,7 @@ from store_core.errors import OptionError
 from tests.core.test_incoming import normal, one
 
 
-def text(given: dict[str, object] | None = None, **row: Any) -> str:
+def text(given: dict[str, Any] | None = None, **row: Any) -> str:
     return one(None, given, **row)["propertiesString"].replace("\x01", "=").replace("\x02", ";")
 
 
@@ -18,8 +18,8 @@ def stored(string: str) -> str:
     return string.replace("=", "\x01").replace(";", "\x02")
 
 
-def pairs(string: str) -> list[tuple[str, str]]:
-    return [tuple(pair.split("=")) for pair in string.split(";") if pair]  # type: ignore[misc]
+def pairs(string: str) -> list[tuple[str, ...]]:
+    return [tuple(pair.split("=")) for pair in string.split(";") if pair]
 
 
 CRC = "__CRC32#=0000000000;"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from store_core.consumequeue import Entries, ExtUnits, encode_ext_units, encode_fillers, ext_address
 from store_core.errors import StoreChangedError
-from store_core.files import LocalFiles
+from store_core.files import Entry, LocalFiles
 from store_core.layout import FILLER_SIZE
 from store_core.queues import (
     Queue,
@@ -181,7 +181,7 @@ def test_listing_one_topic_lists_no_other(tmp_path: Path) -> None:
     listed = []
 
     class Watched(LocalFiles):
-        def list(self, folder: str):  # type: ignore[no-untyped-def]
+        def list(self, folder: str) -> list[Entry]:
             listed.append(folder)
             return super().list(folder)
 
@@ -362,7 +362,11 @@ def test_search_by_time_asks_for_few_records(tmp_path: Path) -> None:
 def test_an_unreadable_record_makes_the_answer_lower(tmp_path: Path) -> None:
     queue = write_queue(tmp_path, {0: list(map(unit, range(100)))}, per_file=100)
     for lost in range(100):
-        answer = first_at_or_after(LocalFiles(), queue, 60, 0, lambda o, lost=lost: None if o == 1000 * lost else o // 1000)  # type: ignore[misc]
+
+        def time_of(offset: int, lost: int = lost) -> int | None:
+            return None if offset == 1000 * lost else offset // 1000
+
+        answer = first_at_or_after(LocalFiles(), queue, 60, 0, time_of)
         assert answer in (60, min(lost, 60))
     assert first_at_or_after(LocalFiles(), queue, 60, 0, lambda _: None) == 0
 

@@ -43,8 +43,8 @@ USUAL = (
     "crash-5.1.4",
     "dledger-4.9.7",
 )
-SIZES = {"mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 200, "maxIndexNum": 800}
-SMALL = {"mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 50, "maxIndexNum": 100}
+SIZES: dict[str, Any] = {"mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 200, "maxIndexNum": 800}
+SMALL: dict[str, Any] = {"mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 50, "maxIndexNum": 100}
 
 Fresh = Callable[[str], Path]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,8 @@ def test_a_walk_that_is_given_up_reads_no_further(tmp_path: Path) -> None:
         patch.setattr(walklog, "_RANGE", 1000)
         walk = walk_log(new_files, open_store(built.root).log, index_tags=True, delay_levels=DELAY_LEVELS)
         next(walk)
-        walk.close()  # type: ignore[attr-defined]
+        assert isinstance(walk, Generator)
+        walk.close()
     assert len(opened) <= 3
     assert sum(files.reads for files in opened) < 50 < built.end // 1000
 

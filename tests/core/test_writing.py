@@ -376,7 +376,11 @@ def held(store: Path) -> Iterator[None]:
 
 def test_a_store_that_somebody_has(store: Path, held: None) -> None:
     before = data(store)
-    for write in (lambda: store_core.append(store, NEW), lambda: store_core.create_store(store, NEW, mode="overwrite")):
+    writes: list[Callable[[], object]] = [
+        lambda: store_core.append(store, NEW),
+        lambda: store_core.create_store(store, NEW, mode="overwrite"),
+    ]
+    for write in writes:
         with pytest.raises(StoreLockedError, match="a running broker or another writer has the store"):
             write()
     assert data(store) == before and nothing_left(store)
@@ -524,10 +528,11 @@ def test_rows_that_fail_to_come(store: Path) -> None:
         raise RuntimeError("the source went away")
 
     before = data(store)
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: store_core.append(store, broken()),
         lambda: store_core.create_store(store, broken(), mode="overwrite"),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(RuntimeError, match="went away"):
             write()
     assert data(store) == before and nothing_left(store)

@@ -8,7 +8,7 @@ from pathlib import Path
 from store_core.codecs import compress
 from tests.fuzz.targets import PLACE, SLOTS
 from tests.golden_stores import Golden
-from tests.oracle import log_files, read_parts, read_store
+from tests.oracle import Row, log_files, read_parts, read_store
 from tests.synthetic import Message, build_store
 
 __all__ = ["seeds"]
@@ -77,5 +77,5 @@ def seeds(folder: Path, golden: Golden | None = None) -> dict[str, list[bytes]]:
     }
 
 
-def some(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+def some(rows: list[Row]) -> list[Row]:
     return rows[:: max(len(rows) // EACH, 1)][:EACH]

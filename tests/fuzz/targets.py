@@ -61,7 +61,7 @@ class Target:
         self.check([data])
 
 
-def looped(check: Callable[[bytes], None]) -> Callable[[Sequence[bytes]], None]:
+def looped(check: Callable[[bytes], object]) -> Callable[[Sequence[bytes]], None]:
     def many(inputs: Sequence[bytes]) -> None:
         for data in inputs:
             check(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,13 @@ def test_a_find_is_made_small_and_kept(tmp_path: Path, monkeypatch: pytest.Monke
     def check(data: bytes) -> None:
         assert b"x" not in data
 
-    def together(inputs: list[bytes]) -> None:
+    def together(inputs: Sequence[bytes]) -> None:
         assert not {b"a", b"b"} <= set(inputs)
 
     target = Target("one", looped(check))
     assert "AssertionError" in str(failure(target, [b"a", b"x"]))
     assert keep(target, smallest(target, [b"a", b"bx", b"c"])).read_bytes() == b"x"
-    target = Target("two", together)  # type: ignore[arg-type]
+    target = Target("two", together)
     found = keep(target, smallest(target, [b"0", b"a", b"1", b"2", b"b", b"3"]))
     assert [file.read_bytes() for file in sorted(found.iterdir())] == [b"a", b"b"]
     slow = Target("slow", looped(lambda data: sum(range(40_000_000)) and None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +15,12 @@ from tests.interop.given import messages, table
 from tests.interop.served import Boot, send_more, serving
 from tests.oracle import Row, read_store
 
-SIZES = {"mappedFileSizeCommitLog": 262144, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 200, "maxIndexNum": 800}
+SIZES: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 262144,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 200,
+    "maxIndexNum": 800,
+}
 GOLDEN = [("4.9.7", "plain-4.9.7"), ("5.3.3", "mixed-5.3.3"), ("5.5.0", "crc-5.5.0")]
 
 

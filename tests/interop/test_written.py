@@ -18,8 +18,18 @@ from tests.interop.given import LONG_TOPIC, V6_HOSTS, assert_holds, messages, ta
 from tests.interop.served import Boot, assert_found_by_uniq_key, assert_serves, by_queue, send_more, serving
 from tests.oracle import Row, data_end, read_store
 
-SIZES = {"mappedFileSizeCommitLog": 65536, "mappedFileSizeConsumeQueue": 2000, "maxHashSlotNum": 200, "maxIndexNum": 800}
-SMALL = {"mappedFileSizeCommitLog": 16384, "mappedFileSizeConsumeQueue": 400, "maxHashSlotNum": 50, "maxIndexNum": 300}
+SIZES: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 200,
+    "maxIndexNum": 800,
+}
+SMALL: dict[str, Any] = {
+    "mappedFileSizeCommitLog": 16384,
+    "mappedFileSizeConsumeQueue": 400,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 300,
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Scenario:
 
     messages: dict[str, Any]
     writes: Sequence[dict[str, Any]] = ({},)
-    sizes: dict[str, int] = field(default_factory=lambda: SIZES)
+    sizes: dict[str, Any] = field(default_factory=lambda: SIZES)
     broker: dict[str, Any] = field(default_factory=dict)
     store_host: str = "127.0.0.1"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-__all__ = ["SMALL_COLUMNS", "Row", "keys_of", "ms", "offsets", "rows_of", "select_offsets"]
+__all__ = ["SMALL_COLUMNS", "Row", "first", "keys_of", "ms", "offsets", "rows_of", "select_offsets"]
 
 Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -38,6 +38,13 @@ def rows_of(df: DataFrame) -> list[Row]:
 def offsets(df: DataFrame) -> list[int]:
     """The commitLogOffsets of all rows, ascending, repeats kept."""
     return sorted(df.select("commitLogOffset").toArrow()["commitLogOffset"].to_pylist())
+
+
+def first(df: DataFrame) -> tuple[Any, ...]:
+    """The first row of a DataFrame that has one."""
+    row = df.first()
+    assert row is not None
+    return row
 
 
 def select_offsets(messages: Iterable[Row], keep: Callable[[Row], bool]) -> list[int]:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from rmq_spark.source import BridgeSource
 from tests.golden_stores import Golden
 from tests.spark.pushed import explained, pushed_filters
-from tests.spark.rows import offsets, select_offsets
+from tests.spark.rows import first, offsets, select_offsets
 
 NAME = "mixed-5.3.3"
 
@@ -33,7 +33,7 @@ def table(spark: SparkSession, text: str, name: str = "stored") -> Iterator[str]
 
 
 def count(spark: SparkSession, text: str) -> int:
-    return int(spark.sql(f"SELECT count(*) FROM {text}").first()[0])
+    return int(first(spark.sql(f"SELECT count(*) FROM {text}"))[0])
 
 
 def expected(golden: Golden, *topics: str) -> int:
@@ -101,7 +101,7 @@ def test_char_and_varchar(spark: SparkSession, golden: Golden, kind: str, with_b
                     "'Orders ' <= topic",
                 ):
                     pushed = spark.sql(f"SELECT queueId FROM {name} WHERE {sql}").count()
-                    evaluated = spark.sql(f"SELECT count_if({sql}) FROM {name}").first()[0]
+                    evaluated = first(spark.sql(f"SELECT count_if({sql}) FROM {name}"))[0]
                     assert pushed == evaluated, (sql, setting)
                     if setting == "true" and "<=>" not in sql and "<=" not in sql:
                         assert pushed > 0
@@ -130,13 +130,13 @@ def messages(spark: SparkSession, golden: Golden) -> DataFrame:
 
 
 def test_subqueries_in_one_statement(spark: SparkSession, messages: DataFrame, golden: Golden) -> None:
-    row = spark.sql(
+    df = spark.sql(
         "SELECT (SELECT count(*) FROM messages WHERE topic = 'Orders') AS a, "
         "(SELECT count(*) FROM messages WHERE topic = 'Payments') AS b, "
         "(SELECT max(queueId) FROM messages WHERE topic = 'Orders') AS c, (SELECT count(*) FROM messages) AS d"
-    ).first()
+    )
     most = max(row["queueId"] for row in golden.messages(NAME) if row["topic"] == "Orders")
-    assert tuple(row) == (expected(golden, "Orders"), expected(golden, "Payments"), most, expected(golden))
+    assert tuple(first(df)) == (expected(golden, "Orders"), expected(golden, "Payments"), most, expected(golden))
 
 
 def test_joins_of_a_view_with_itself_and_with_its_index(spark: SparkSession, messages: DataFrame, golden: Golden) -> None:
@@ -208,15 +208,15 @@ class NotedSource(DataSource):
 
 class NotedWriter(DataSourceWriter):
     def __init__(self, options: dict[str, str], schema: str, overwrite: bool) -> None:
-        self.noted = {"options": options, "schema": schema, "overwrite": overwrite}
+        self.noted: dict[str, Any] = {"options": options, "schema": schema, "overwrite": overwrite}
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         rows = [row.topic for row in iterator]
-        Path(self.noted["options"]["note"] + f".{'-'.join(rows)}").touch()  # type: ignore[index]
+        Path(self.noted["options"]["note"] + f".{'-'.join(rows)}").touch()
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        Path(self.noted["options"]["note"]).write_text(json.dumps(self.noted))  # type: ignore[index]
+        Path(self.noted["options"]["note"]).write_text(json.dumps(self.noted))
 
 
 def test_writes_pass_through(spark: SparkSession, tmp_path: Path, with_bridge: None) -> None:

@@ -76,6 +76,8 @@ def test_refusals_of_schemas_that_ddl_can_not_write() -> None:
         with pytest.raises(OptionError, match=sentence):
             choose(StructType(fields), ReadOptions())
     nested = spark_schema(pa.schema([("_corrupt_record", CORRUPT_TYPE)]))
-    nested["_corrupt_record"].dataType.fields[0].nullable = False  # type: ignore[attr-defined]
+    inner = nested["_corrupt_record"].dataType
+    assert isinstance(inner, StructType)
+    inner.fields[0].nullable = False
     with pytest.raises(OptionError, match="with nullable parts"):
         choose(nested, parse_options({"mode": "PERMISSIVE"}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from tests.golden_stores import Golden
 
@@ -77,7 +77,8 @@ def test_a_folder_that_is_no_store(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_no_path(spark: SparkSession) -> None:
-    for load in (lambda r: r.load(), lambda r: r.load([])):
+    loads: list[Callable[[DataFrameReader], DataFrame]] = [lambda r: r.load(), lambda r: r.load([])]
+    for load in loads:
         with pytest.raises(PySparkException) as error:
             load(spark.read.format("rocketmq-store"))
         assert last_line(error).startswith("option 'path' is missing: give the store's folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from tests.spark.rows import keys_of
 
 NAME = "mixed-5.3.3"
 Found = list[tuple[str, str, int]]
+Pair = tuple[str | None, str | None]
 
 
-def pairs_of(golden: Golden, name: str = NAME) -> list[tuple[str | None, str | None]]:
+def pairs_of(golden: Golden, name: str = NAME) -> list[Pair]:
     """Pairs that are there, of other topics, that are not there, more than once, and such as no message can have."""
     there = {(row["topic"], key) for row in golden.messages(name) for key in keys_of(row)}
     some = sorted(there, key=lambda pair: (pair[0] != "Orders", pair))[:60]
@@ -39,7 +41,7 @@ def pairs_of(golden: Golden, name: str = NAME) -> list[tuple[str | None, str | N
     ]
 
 
-def joined(golden: Golden, pairs: list[tuple[str | None, str | None]], *names: str) -> Found:
+def joined(golden: Golden, pairs: Sequence[Pair], *names: str) -> Found:
     wanted = set(pairs)
     return sorted(
         (row["topic"], key, row["commitLogOffset"])

@@ -16,6 +16,7 @@ from store_core import open_store
 from tests.golden_stores import Golden
 from tests.spark.conftest import BRIDGE
 from tests.spark.pushed import explained
+from tests.spark.rows import first
 
 NAME = "longtopic-5.3.3"
 TABLES = {"rocketmq-indexfile": "index", "rocketmq-consumequeue": "consumequeue"}
@@ -138,7 +139,7 @@ def check_sql(spark: SparkSession, name: str, table: Table) -> None:
     """Separate statements, then several uses in one."""
 
     def one(statement: str) -> tuple[object, ...]:
-        return tuple(spark.sql(statement).first())
+        return tuple(first(spark.sql(statement)))
 
     assert one(f"SELECT count(*) FROM {name} WHERE {table.alike[1]}") == (1,)
     assert one(f"SELECT count(*) FROM {name}") == (len(table.rows),)

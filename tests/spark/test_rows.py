@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tests.golden_stores import ANSWERED_NAMES, Golden
 from tests.oracle import read_store
-from tests.spark.rows import offsets, rows_of, select_offsets
+from tests.spark.rows import first, offsets, rows_of, select_offsets
 
 COMPRESSED, COMPRESSION_TYPE = 0x1, 0x700
 
@@ -57,6 +57,6 @@ def test_sql_filters_groups_views_and_joins(spark: SparkSession, golden: Golden)
     )
     assert offsets(joined) == select_offsets(messages, lambda r: r["topic"] == "Orders")
     by_second = df.groupBy(F.date_trunc("second", "storeTimestamp")).count()
-    assert by_second.agg(F.sum("count")).first()[0] == len(messages)
-    first = min(r["storeTimestamp"] for r in messages)
-    assert df.agg(F.unix_millis(F.min("storeTimestamp"))).first()[0] == first
+    assert first(by_second.agg(F.sum("count")))[0] == len(messages)
+    earliest = min(r["storeTimestamp"] for r in messages)
+    assert first(df.agg(F.unix_millis(F.min("storeTimestamp"))))[0] == earliest

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -71,7 +72,8 @@ except Exception:
 
 
 def test_a_running_session_is_taken(spark: SparkSession) -> None:
-    again = rmq_spark.session(**{"spark.sql.shuffle.partitions": "2"})
+    conf: dict[str, Any] = {"spark.sql.shuffle.partitions": "2"}
+    again = rmq_spark.session(**conf)
     assert again.sparkContext is spark.sparkContext
 
 

@@ -56,11 +56,12 @@ def test_queue_table(spark: SparkSession, golden: Golden, name: str) -> None:
 def test_queue_table_options(spark: SparkSession, golden: Golden) -> None:
     store = golden("mixed-5.3.3")
     expected = in_order(list(queue_entries(store)))
-    for options, keep in (
+    cases: list[tuple[dict[str, str], Callable[[Row], bool]]] = [
         ({"subscribe": "Orders"}, lambda r: r["topic"] == "Orders"),
         ({"assign": '{"Orders":[1]}', "startingOffsets": '{"Orders":{"1":4}}', "endingOffsets": '{"Orders":{"1":6}}'},
          lambda r: (r["topic"], r["queueId"]) == ("Orders", 1) and 4 <= r["queueOffset"] < 6),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for options, keep in cases:
         found = in_order(queue_table(spark, store, **options).toArrow().to_pylist())
         assert found == [row for row in expected if keep(row)] != []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 import store_core
 from tests.core.test_preserve import RAW, SIZES, data_files, index_contents
@@ -20,7 +20,7 @@ def read(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     return spark.read.format("rocketmq-store").options(**options).load(str(path))
 
 
-def write(df: DataFrame, path: Path, mode: str = "append", **options: object) -> None:
+def write(df: DataFrame, path: Path, mode: str = "append", **options: str | int) -> None:
     df.write.format("rocketmq-store").mode(mode).options(**options).save(str(path))
 
 
@@ -106,7 +106,7 @@ def test_a_task_that_fails(spark: SparkSession, tmp_path: Path) -> None:
         assert clean(path), "what the other tasks had staged is removed"
 
 
-def _if_last() -> object:
+def _if_last() -> Column:
     from pyspark.sql import functions
 
     return functions.expr("if(cast(properties['id'] as int) = 329, 'not a topic!', topic)")

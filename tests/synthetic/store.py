@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.synthetic.index import IndexFile, build_index
 from tests.synthetic.log import LogWriter, Placed
@@ -92,9 +93,9 @@ class Built:
     index: tuple[IndexFile, ...]
 
 
-def build_store(root: Path, messages: Iterable[Message], **options: object) -> Built:
+def build_store(root: Path, messages: Iterable[Message], **options: Any) -> Built:
     """Writes a store of `messages` into the folder `root`, which is made. Options: the fields of `Options`."""
-    chosen = Options(**options)  # type: ignore[arg-type]
+    chosen = Options(**options)
     log = LogWriter(
         chosen.mappedFileSizeCommitLog,
         chosen.first_offset,
