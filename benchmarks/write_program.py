@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import warnings
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ _fsync = os.fsync
 _waited = 0.0
 
 
-def _timed_fsync(fd: int) -> None:
+def _timed_fsync(fd: Any) -> None:
     global _waited
     start = time.perf_counter()
     _fsync(fd)

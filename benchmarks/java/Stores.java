@@ -28,7 +28,7 @@ class Stores {
   }
 
   /** How many entries its queues have. */
-  static long entries(DefaultMessageStore store, String folder) {
+  static long entries(DefaultMessageStore store, String folder) throws Exception {
     long entries = 0;
     for (File topic : new File(folder, "consumequeue").listFiles()) {
       for (File queue : topic.listFiles()) {
