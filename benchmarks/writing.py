@@ -20,6 +20,7 @@ import store_core
 from benchmarks import rocketmq
 from benchmarks.cache import cached, root
 from benchmarks.context import Context
+from benchmarks.drop_rows import DropRowsSource
 from benchmarks.figures import Figure, alternate, rate, ratio, timed
 from benchmarks.peers import compare
 from benchmarks.process import Program, python_program
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _COLUMNS = (
-    "topic queueId tags keys uniqKey body bornTimestamp bornHost storeTimestamp storeHost properties".split()  # noqa: SIM905
+    *("topic", "queueId", "tags", "keys", "uniqKey", "body"),
+    *("bornTimestamp", "bornHost", "storeTimestamp", "storeHost"),
 )
 _MEMORY = Path("/dev/shm")
 _ROOM = 12 << 30
@@ -103,8 +105,13 @@ def _spark(context: Context, store: GeneratedStore, folder: Path) -> list[Figure
             _check("DefaultMessageStore", answer["rows"], store)
             return float(answer["seconds"])
 
+        def dropped() -> float:
+            return timed(lambda: frame.write.format("drop-rows").mode("append").save())()
+
+        spark.dataSource.register(DropRowsSource)
         rounds = context.rounds(5)
-        seconds = alternate({"df.write": written, "DefaultMessageStore": put}, rounds, warm_up=2)
+        measures = {"df.write": written, "DefaultMessageStore": put, "rows dropped": dropped}
+        seconds = alternate(measures, rounds, warm_up=2)
     return [
         Figure(
             "a new store through df.write on local[2], cached rows, 1,000 B bodies",
@@ -112,8 +119,14 @@ def _spark(context: Context, store: GeneratedStore, folder: Path) -> list[Figure
             "x DefaultMessageStore.putMessage with its dispatch",
             target=2,
             at_least=True,
-            detail={each: rate(taken, store.messages) for each, taken in seconds.items()},
+            detail={each: rate(seconds[each], store.messages) for each in ("df.write", "DefaultMessageStore")},
             samples=seconds,
+        ),
+        Figure(
+            "the same against a Python writer that drops the rows that Spark hands over",
+            ratio(seconds["df.write"], seconds["rows dropped"]),
+            "x its time",
+            detail={"rows dropped": rate(seconds["rows dropped"], store.messages)},
         ),
         Figure(
             "the commit's share of that df.write",
