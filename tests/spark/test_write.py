@@ -196,3 +196,42 @@ def test_tasks_that_are_tried_again_leave_one_copy(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRIED_AGAIN, str(tmp_path / "s")]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip().endswith("90 ['s']"), done.stdout + done.stderr[-3000:]
+
+
+SPECULATED = """
+import os, sys, time
+from pathlib import Path
+from pyspark import TaskContext
+import rmq_spark, store_core
+from tests.spark.conftest import cluster
+from tests.spark.test_write import some, write
+
+def hangs_once(rows):
+    task = TaskContext.get()
+    yield from rows
+    if task.attemptNumber() == 0 and task.partitionId() == 3:
+        time.sleep(120)
+
+settings = {"interval": "100ms", "multiplier": "1.5", "quantile": "0.5", "minTaskRuntime": "100ms"}
+settings = {"spark.speculation": "true", **{f"spark.speculation.{name}": value for name, value in settings.items()}}
+with cluster(Path(sys.argv[2])) as master:
+    spark = rmq_spark.session(master, **settings, **{"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"})
+    df = some(spark, 0, 90).repartition(4)
+    start = time.monotonic()
+    write(df.rdd.mapPartitions(hangs_once).toDF(df.schema), sys.argv[1], allowUnorderedTimes="true")
+    print("speculated" if time.monotonic() - start < 100 else "waited", end=" ")
+    spark.stop()
+print(store_core.open_store(sys.argv[1]).scan().read_all().num_rows, sorted(os.listdir(os.path.dirname(sys.argv[1]))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_speculation_leaves_one_copy(tmp_path: Path) -> None:
+    """A task hangs with all its rows staged; another attempt of it comes to the commit. A local Spark does not speculate."""
+    root = Path(__file__).resolve().parents[2]
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "store").mkdir()
+    command = [sys.executable, "-c", SPECULATED, str(tmp_path / "store" / "s"), str(tmp_path / "cluster")]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.strip().endswith("speculated 90 ['s']"), done.stdout + done.stderr[-3000:]
