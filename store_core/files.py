@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -233,13 +235,13 @@ def local_path(path: str | os.PathLike[str]) -> str:
     if os.path.exists(name):
         return name
     root = os.path.realpath(name)  # a link leads nowhere while its store is replaced
-    try:
-        with open(swap_file(root), encoding="utf-8") as swap:
-            fresh = swap_folder(root, "new", swap.read())
-    except OSError:
-        fresh = name
-    if os.path.exists(fresh):
-        return fresh
+    with suppress(OSError), open(swap_file(root), encoding="utf-8") as swap:
+        id = swap.read()
+        for kind in ("new", "old"):
+            if os.path.exists(found := swap_folder(root, kind, id)):
+                return found
+    if os.path.exists(name):
+        return name
     raise StoreNotFoundError(
         f"{os.fspath(path)}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder"
     )
@@ -251,12 +253,26 @@ def real_root(path: str | os.PathLike[str]) -> str:
 
 
 def on_other_disk(root: str, names: Iterable[str]) -> str | None:
-    """The first of these folders in `root` that stands on another file system (behind a link, or mounted); None for none."""
-    device = os.stat(root).st_dev
+    """The first of these folders in `root`, or of those in them, that files of `root` can't be renamed into; None for none.
+
+    It is behind a link to another file system, or mounted there, if only from another folder of the same disk.
+    """
+    mounts: list[str] = []
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as info:
+        mounts = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4]) for line in info]
+
+    def where(path: str) -> tuple[int, str]:
+        real = os.path.realpath(path)
+        above = [mount for mount in mounts if real == mount or real.startswith(mount.rstrip("/") + "/")]
+        return os.stat(real).st_dev, max(above, key=len, default="")
+
+    usual = where(root)
     for name in names:
-        path = os.path.join(root, name)
-        if os.path.isdir(path) and os.stat(path).st_dev != device:
-            return path
+        folder = os.path.join(root, name)
+        inside = [entry.path for entry in os.scandir(folder) if entry.is_dir()] if os.path.isdir(folder) else []
+        for path in [folder, *inside]:
+            if os.path.isdir(path) and where(path) != usual:
+                return path
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,11 +11,12 @@ from typing import Any
 from store_core.commit import Filled, Survey, fill, sync
 from store_core.config import read_tree, read_whole
 from store_core.configwrite import STATE_FILES, merged_topics
+from store_core.errors import StoreChangedError, StoreError, WriteError
 from store_core.existing import Existing
-from store_core.files import LocalFiles, swap_file, swap_folder
+from store_core.files import Files, LocalFiles, swap_file, swap_folder
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, encode_journal
 from store_core.locks import hold
-from store_core.recovery import LOCK_CONTENT, finish, undo
+from store_core.recovery import LOCK_CONTENT, finish, remove_what_is_left, undo
 from store_core.staging import StagedBatch
 from store_core.steps import reached
 from store_core.writefiles import HeldLock, Writes
@@ -35,10 +37,13 @@ def publish_new(
     options: WriteOptions,
     root: str,
     now_ms: int,
+    *,
+    replaces: bool,
 ) -> Filled:
     """Makes a store of `batches` in the folder `build`, which is beside `root`, and moves it there.
 
-    A store that is in `root` is moved away first, and removed at last; its lock is held.
+    replaces: a store is in `root`, whose lock is held; it is moved away first, and removed at last.
+    Errors: StoreChangedError where another one was made there meanwhile.
     """
     filled = fill(writes, batches, plan, options, None, build, build)
     writes.make_folder(os.path.join(build, "commitlog"))
@@ -61,29 +66,42 @@ def publish_new(
     writes.remove_folder(staging)
     writes.fsync_folder(build)
     reached("staging removed")
-    parent = os.path.dirname(root)
-    if not files.list(root):  # nothing, or an empty folder
-        writes.rename(build, root)
-        writes.fsync_folder(parent)
-        reached("new moved in")
+    if replaces:
+        _swap(files, writes, build, root)
         return filled
-    _swap(writes, build, root)
+    try:
+        writes.rename(build, root)  # onto nothing, or an empty folder
+    except WriteError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        raise StoreChangedError(
+            f"{root}: a store was made there since this write began, so nothing was written. Write again"
+        ) from None
+    writes.fsync_folder(os.path.dirname(root))
+    reached("new moved in")
     return filled
 
 
-def _swap(writes: Writes, build: str, root: str) -> None:
+def _swap(files: Files, writes: Writes, build: str, root: str) -> None:
     parent, note = os.path.split(swap_file(root))
     id = build.rpartition("-")[2]
     old = swap_folder(root, "old", id)
     writes.replace(swap_file(root), id.encode())
     with hold(writes, parent, note):
-        reached("swap noted")
-        writes.rename(root, old)
-        reached("old moved away")
-        writes.rename(build, root)
+        try:
+            reached("swap noted")
+            writes.rename(root, old)
+            reached("old moved away")
+            writes.rename(build, root)
+        except BaseException:
+            if files.folder(build) is not None:
+                if files.folder(root) is None:
+                    writes.rename(old, root)
+                writes.remove(swap_file(root))
+            raise
         writes.fsync_folder(parent)
         reached("new moved in")
-        writes.remove_folder(old)
+        remove_what_is_left(writes, old)
         reached("old removed")
         writes.remove(swap_file(root))
         writes.fsync_folder(parent)
@@ -102,7 +120,7 @@ def publish_append(
     lock: HeldLock,
 ) -> Filled:
     """Puts `batches` behind the end of a store, whose lock is held."""
-    root = existing.root
+    root, files = existing.root, LocalFiles()
     journal = _journal(staging, plan, existing)
     writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
     try:
@@ -114,25 +132,23 @@ def publish_append(
             writes.fsync_file(os.path.join(root, ABORT))
             writes.fsync_folder(root)
             reached("abort made")
+        # before the first message: a broker serves no topic that does not stand there, and one without messages harms nobody
+        tree = read_tree(files, root, "topics.json").value
+        writes.make_folder(os.path.join(root, "config"))
+        topics = merged_topics(tree, _queue_counts(plan, options), {}, now_ms)
+        writes.replace(os.path.join(root, "config", "topics.json"), topics)
+        reached("config written")
         if existing.torn:
-            for path, (end, size) in journal.ends.items():
-                writes.resize(os.path.join(root, path), end)
-                writes.resize(os.path.join(root, path), size)
+            for path, (end, _) in journal.ends.items():
+                writes.clear(os.path.join(root, path), end)
         build = os.path.join(staging, "store")
         writes.make_folder(os.path.join(build, "index"))
-        files = LocalFiles()
         for entry in files.list(os.path.join(root, "index"))[-1:]:
             writes.copy(entry.path, os.path.join(build, "index", entry.name))
         filled = fill(writes, batches, plan, options, existing, root, build)
-        writes.make_folder(os.path.join(build, "config"))
-        tree = read_tree(files, root, "topics.json").value
-        topics = merged_topics(tree, _queue_counts(filled, options), {}, now_ms)
-        writes.replace(os.path.join(build, "config", "topics.json"), topics)
-        reached("config written")
         sync(writes, root, filled.touched)
         # the log first, in its order: a broker that starts in between must find no queue entry that leads behind its end
-        moved = [*filled.made, *filled.queues, *filled.index]
-        moved += [os.path.join(build, "checkpoint"), os.path.join(build, "config", "topics.json")]
+        moved = [*filled.made, *filled.queues, *filled.index, os.path.join(build, "checkpoint")]
         moves = tuple((os.path.relpath(path, root), os.path.relpath(path, build)) for path in moved)
         done = replace(journal, state="published", ends={}, moves=moves)
     except BaseException:
@@ -140,7 +156,13 @@ def publish_append(
         raise
     writes.replace(os.path.join(root, JOURNAL), encode_journal(done))
     reached("published")
-    finish(LocalFiles(), writes, root, done, lock)
+    try:
+        finish(files, writes, root, done, lock)
+    except StoreError as e:
+        raise WriteError(
+            f"{root}: the messages are in the store, and readers see them: do not write them again. But not all files could be "
+            f"moved into their places, which the next write does: {e}"
+        ) from e
     reached("staging removed")
     return filled
 
@@ -155,7 +177,7 @@ def _journal(staging: str, plan: Survey, existing: Existing) -> Journal:
     return Journal("publishing", os.path.relpath(staging, existing.root), ends, (), existing.unclean)
 
 
-def _queue_counts(filled: Filled, options: WriteOptions) -> dict[str, int]:
+def _queue_counts(filled: Filled | Survey, options: WriteOptions) -> dict[str, int]:
     """How many queues each topic is to have: those that are used, and as many as a broker gives a topic that it makes."""
     least = 0 if options.preserve else options.default_topic_queue_nums
     return {topic: count if topic.startswith("%") else max(count, least) for topic, count in filled.topics.items()}

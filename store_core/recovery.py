@@ -9,16 +9,28 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from contextlib import ExitStack
 from typing import Final
 
+from store_core.errors import CorruptStoreError, StoreWarning, WriteError
 from store_core.files import Files, swap_file, swap_folder
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, in_force, read_journal
 from store_core.locks import hold
 from store_core.steps import reached
 from store_core.writefiles import HeldLock, Writes, unfinished
 
-__all__ = ["LOCK_CONTENT", "STAGING", "finish", "recover_append", "recover_swap", "sweep", "undo"]
+__all__ = [
+    "LOCK_CONTENT",
+    "STAGING",
+    "finish",
+    "in_use",
+    "recover_append",
+    "recover_swap",
+    "remove_what_is_left",
+    "sweep",
+    "undo",
+]
 
 LOCK_CONTENT: Final = b"lock"
 """What a broker writes into its lock file."""
@@ -44,17 +56,19 @@ def recover_append(files: Files, writes: Writes, root: str, lock: HeldLock) -> N
 
 def undo(writes: Writes, root: str, journal: Journal, lock: HeldLock) -> None:
     """Brings the old store back. May be cut off and done again."""
-    for path, (end, size) in journal.ends.items():
+    for path, (end, _) in journal.ends.items():
         whole = os.path.join(root, path)
-        writes.resize(whole, end)
-        writes.resize(whole, size)
+        writes.clear(whole, end)
         writes.fsync_file(whole)
         reached("undoing")
     _done(writes, root, journal, lock, keep_abort=journal.unclean)
 
 
 def finish(files: Files, writes: Writes, root: str, journal: Journal, lock: HeldLock) -> None:
-    """Moves what was published into its places. May be cut off and done again."""
+    """Moves what was published into its places. May be cut off and done again.
+
+    Errors: CorruptStoreError for a file that is neither where it was made nor in its place.
+    """
     folders = {root}
     for old, new in journal.moves:
         source, target = os.path.join(root, old), os.path.join(root, new)
@@ -64,6 +78,12 @@ def finish(files: Files, writes: Writes, root: str, journal: Journal, lock: Held
                 writes.make_folder(folder)
             writes.rename(source, target)
             reached("moved")
+        elif files.size(target) is None:
+            raise CorruptStoreError(
+                f"this file of an append that was published is gone, and {source}, where it was made, too",
+                path=target,
+                hint="Write to a copy from before the append, or make queues and index anew with store_core.rebuild",
+            )
         while folder not in folders:
             folders.add(folder)
             folder = os.path.dirname(folder)
@@ -87,7 +107,24 @@ def _forget(writes: Writes, root: str, journal: Journal) -> None:
     writes.remove(os.path.join(root, JOURNAL))
     writes.fsync_folder(root)
     reached("journal removed")
-    writes.remove_folder(os.path.join(root, journal.staging))
+    remove_what_is_left(writes, os.path.join(root, journal.staging))
+
+
+def remove_what_is_left(writes: Writes, folder: str) -> None:
+    """Removes a folder that nobody needs any more, as the last thing of a write that is done: to fail then would be a lie."""
+    try:
+        writes.remove_folder(folder)
+    except WriteError as e:
+        warnings.warn(f"{e} The write is done, and this folder can be removed", StoreWarning, stacklevel=2)
+
+
+def in_use(files: Files, root: str, folder: str) -> bool:
+    """Whether the staging or the build folder of a write still has what is published of the store in `root`, or may be."""
+    swap = swap_file(root)
+    if files.size(swap) is not None and folder == swap_folder(root, "new", files.read(swap, 0, 100).decode()):
+        return True
+    journal = read_journal(files, root)
+    return journal is not None and journal.state == "published" and folder == os.path.join(root, journal.staging)
 
 
 def recover_swap(files: Files, writes: Writes, root: str) -> None:
@@ -114,7 +151,10 @@ def recover_swap(files: Files, writes: Writes, root: str) -> None:
 
 
 def sweep(files: Files, writes: Writes, root: str) -> None:
-    """Removes staging folders in `root`, and unfinished stores beside it, that nobody has written to for a day."""
+    """Removes staging folders in `root`, and unfinished stores beside it, that nobody has written to for a day.
+
+    What was cut off has been finished or undone before: no journal needs one of them.
+    """
     parent, name = os.path.split(root)
     beside = f".{name}.rmq-new-"
     found = [e.path for e in files.list(root) if e.is_dir and e.name.startswith(STAGING)]

@@ -60,8 +60,8 @@ class Writes(Protocol):
     def write_at(self, path: str, position: int, data: Buffer) -> None:
         """Writes all of `data` from `position` on into a file that is there; the file grows where it ends before."""
 
-    def resize(self, path: str, size: int) -> None:
-        """Cuts a file, or adds a hole at its end."""
+    def clear(self, path: str, start: int) -> None:
+        """Makes zeros of all bytes from `start` on. The file keeps its length: a broker does not start on a shorter one."""
 
     def replace(self, path: str, data: Buffer) -> None:
         """Makes or replaces a small file as a whole, safely: new file, fsync, rename, fsync of the folder."""
@@ -136,9 +136,11 @@ class LocalWrites:
                 position += done
                 left = left[done:]
 
-    def resize(self, path: str, size: int) -> None:
-        with _clear(f"set the length {size} of", path), self._descriptor(path) as fd:
-            os.ftruncate(fd, size)
+    def clear(self, path: str, start: int) -> None:
+        with _clear(f"clear the bytes from {start} on of", path), self._descriptor(path) as fd:
+            for first, stop in _data(fd, os.fstat(fd).st_size):
+                for at in range(max(first, start), stop, _PIECE):
+                    os.pwrite(fd, bytes(min(_PIECE, stop - at)), at)
 
     def replace(self, path: str, data: Buffer) -> None:
         fresh = unfinished(path)

@@ -28,7 +28,7 @@ from store_core.locks import hold
 from store_core.options import parse_options
 from store_core.publish import publish_append, publish_new
 from store_core.rebuilding import undo_rebuild
-from store_core.recovery import STAGING, recover_append, recover_swap, sweep
+from store_core.recovery import STAGING, in_use, recover_append, recover_swap, sweep
 from store_core.staging import Staged, StagedBatch, stage, unstaged
 from store_core.steps import reached
 from store_core.writefiles import Buffer, HeldLock, LocalWrites, Writes
@@ -124,7 +124,6 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
         options = replace(options, config_from=_source(files, options.config_from))
     recover_swap(files, writes, root)
     _check_place(files, root, mode)
-    sweep(files, writes, root)
     id = uuid.uuid4().hex[:12]
     now_ms = time.time_ns() // 1_000_000
     if mode == "append" and files.list(root):
@@ -134,6 +133,7 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
             )
         with hold(writes, root) as lock:
             _recover(files, writes, root, lock)
+            sweep(files, writes, root)
             existing = read_existing(LocalFiles(), root, options)
         staging = os.path.join(root, STAGING + id)
         nums = {topic: config.write_queue_nums for topic, config in existing.topics.items() if config.write_queue_nums > 0}
@@ -145,7 +145,10 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
     if files.list(root):
         with hold(writes, root) as lock:
             _recover(files, writes, root, lock)
+            sweep(files, writes, root)
             before = fingerprint(LocalFiles(), root)
+    else:
+        sweep(files, writes, root)
     build = swap_folder(root, "new", id)
     job = WriteJob(root, mode, options.settled(), build, os.path.join(build, STAGING + id), now_ms, {}, before)
     writes.make_folder(job.staging)
@@ -187,8 +190,10 @@ def commit(job: WriteJob, staged: Sequence[Staged]) -> Written:
 
 
 def abandon(job: WriteJob) -> None:
-    """Removes what a write has staged. What was not published is gone; what was published stays."""
-    LocalWrites().remove_folder(job.staging if job.build is None else job.build)
+    """Removes what a write has staged. What was published stays, or is there for the next writer to finish."""
+    folder = job.staging if job.build is None else job.build
+    if not in_use(LocalFiles(), job.root, folder):
+        LocalWrites().remove_folder(folder)
 
 
 def _publish_new(job: WriteJob, batches: Iterable[StagedBatch], plan: Survey, writes: Writes, held: ExitStack) -> Written:
@@ -202,7 +207,17 @@ def _publish_new(job: WriteJob, batches: Iterable[StagedBatch], plan: Survey, wr
             raise _changed(job, "so it is not overwritten")
     elif there:
         raise _changed(job, "and there was nothing before; so nothing was written")
-    done = publish_new(writes, job.build, job.staging, batches, plan, job.options, job.root, job.now_ms)
+    done = publish_new(
+        writes,
+        job.build,
+        job.staging,
+        batches,
+        plan,
+        job.options,
+        job.root,
+        job.now_ms,
+        replaces=there and job.before is not None,
+    )
     return Written(job.root, done.records, done.checkpoint.confirm_phy_offset)
 
 

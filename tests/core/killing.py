@@ -102,7 +102,7 @@ def _counted(name: str) -> Any:
     return operation
 
 
-for _name in ("make_folder", "create", "resize", "copy", "rename", "remove", "remove_folder", "fsync_file", "fsync_folder"):
+for _name in ("make_folder", "create", "clear", "copy", "rename", "remove", "remove_folder", "fsync_file", "fsync_folder"):
     setattr(Killing, _name, _counted(_name))
 
 

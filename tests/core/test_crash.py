@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import store_core
-from store_core.steps import STEPS
+from store_core.steps import STEPS, hook
+from store_core.writeoptions import parse_write_options
+from store_core.writing import WriteJob, abandon
 from tests.core.killing import NEW, SIZES, WRITES, Nursery, begin, rows
 from tests.oracle import dangling_entries
 
@@ -22,8 +24,8 @@ STEPS_OF = {
                "synced", "staging removed", "new moved in"),
     "overwrite": ("batch written", "log written", "queues written", "index written", "config written",
                   "synced", "staging removed", "swap noted", "old moved away", "new moved in", "old removed", "swap forgotten"),
-    "append": ("staged", "surveyed", "journal written", "lock emptied", "abort made", "batch written", "log written",
-               "queues written", "index written", "config written", "synced", "published", "moved", "abort removed",
+    "append": ("staged", "surveyed", "journal written", "lock emptied", "abort made", "config written", "batch written",
+               "log written", "queues written", "index written", "synced", "published", "moved", "abort removed",
                "lock restored", "journal removed", "staging removed"),
 }  # fmt: skip
 """In the order in which they are reached. `undoing` is a step of the next writer."""
@@ -148,6 +150,40 @@ def test_killed_at_a_step(write: str, step: str, world: World, nursery: Nursery,
     published = {"create": "new moved in", "overwrite": "old moved away", "append": "published"}[write]
     steps = STEPS_OF[write]
     assert which == ("new" if steps.index(step) >= steps.index(published) else "old")
+
+
+@pytest.mark.parametrize(("write", "step"), CASES, ids=[f"{write}, {step}" for write, step in CASES])
+def test_interrupted_at_a_step(write: str, step: str, world: World, tmp_path: Path) -> None:
+    """As by Ctrl-C: the writer itself has the time to clean up, and must not clean up what is published."""
+    path = start(world, write, tmp_path)
+
+    def interrupt(at: str) -> None:
+        if at == step:
+            hook.remove(interrupt)
+            raise KeyboardInterrupt
+
+    hook.append(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        WRITES[write](path)
+    which = check(world, write, path)
+    published = {"create": "new moved in", "overwrite": "new moved in", "append": "published"}[write]
+    steps = STEPS_OF[write]
+    assert which == ("new" if steps.index(step) >= steps.index(published) else "old")
+    assert [p.name for p in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize(("write", "step"), CASES, ids=[f"{write}, {step}" for write, step in CASES])
+def test_killed_at_a_step_and_abandoned_by_another(
+    write: str, step: str, world: World, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Spark calls `commit` in one process and, where that dies, `abort` in another."""
+    path = start(world, write, tmp_path)
+    assert nursery.kill(path, write, 1, step)
+    found = [*path.parent.glob(f".{path.name}.rmq-new-*"), *path.glob(".rmq-staging-*")]
+    for folder in found:
+        build, staging = (str(folder), "") if folder.parent == tmp_path else (None, str(folder))
+        abandon(WriteJob(str(path), write, parse_write_options({}), build, staging, 0, {}, None))
+    check(world, write, path)
 
 
 def test_all_steps_are_tried() -> None:

@@ -27,8 +27,8 @@ from store_core.files import LocalFiles
 from store_core.staging import Staged
 from store_core.writefiles import LocalWrites
 from store_core.writeoptions import parse_write_options
-from tests.core.killing import NEW, OLD, SIZES, rows
-from tests.core.test_crash import data, look
+from tests.core.killing import NEW, OLD, ROOT, SIZES, Nursery, rows
+from tests.core.test_crash import MORE, data, look
 from tests.core.test_preserve import RAW, USUAL
 from tests.golden_stores import Golden
 
@@ -536,6 +536,88 @@ def test_rows_that_fail_to_come(store: Path) -> None:
         with pytest.raises(RuntimeError, match="went away"):
             write()
     assert data(store) == before and nothing_left(store)
+
+
+def test_two_writers_make_a_store_at_once(tmp_path: Path) -> None:
+    """The second one to be done finds a store that it knows nothing of."""
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield OLD.to_batches()[0]
+        store_core.append(tmp_path / "s", NEW, **SIZES)
+        yield NEW.to_batches()[0]
+
+    for write in (store_core.append, store_core.create_store):
+        with pytest.raises(store_core.StoreChangedError, match="a store was made there since"):
+            write(tmp_path / "s", slow(), **SIZES)
+        assert len(read(tmp_path / "s", "topic")) == NEW.num_rows and nothing_left(tmp_path / "s")
+        shutil.rmtree(tmp_path / "s")
+
+
+def test_a_published_append_is_not_swept(store: Path) -> None:
+    """Its writer was killed, and the next one comes after a day."""
+    nursery = Nursery()
+    assert nursery.kill(store, "append", 1, "published")
+    nursery.close()
+    for path in [*store.glob(".rmq-staging-*"), *store.glob(".rmq-staging-*/**/*")]:
+        os.utime(path, (1, 1))
+    store_core.append(store, MORE)
+    assert len(read(store, "topic")) == OLD.num_rows + NEW.num_rows + 3 and nothing_left(store)
+
+
+def test_a_published_file_that_is_gone_is_told(store: Path) -> None:
+    nursery = Nursery()
+    assert nursery.kill(store, "append", 1, "published")
+    nursery.close()
+    shutil.rmtree(next(store.glob(".rmq-staging-*")))
+    with pytest.raises(store_core.CorruptStoreError, match="published is gone"):
+        store_core.append(store, MORE)
+
+
+def test_staging_that_can_not_be_removed_fails_no_write(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalWrites.remove_folder
+
+    def refuse(self: LocalWrites, path: str) -> None:
+        if ".rmq-" in path:
+            raise WriteError(f"could not remove {path}: Directory not empty.", errno.ENOTEMPTY)
+        real(self, path)
+
+    monkeypatch.setattr(LocalWrites, "remove_folder", refuse)
+    with pytest.warns(store_core.StoreWarning, match="The write is done"):
+        assert store_core.append(store, NEW).messages == NEW.num_rows
+    assert len(read(store, "topic")) == OLD.num_rows + NEW.num_rows
+
+
+def test_files_that_can_not_be_moved_are_told_with_what_to_do(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = LocalWrites.rename
+
+    def refuse(self: LocalWrites, old: str, new: str) -> None:
+        if "/index/" in new and "/.rmq-staging-" not in new:
+            raise WriteError(f"could not rename {old}: Input/output error.", errno.EIO)
+        real(self, old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalWrites, "rename", refuse)
+        with pytest.raises(WriteError, match="do not write them again"):
+            store_core.append(store, NEW)
+    assert len(read(store, "topic")) == OLD.num_rows + NEW.num_rows
+    store_core.append(store, MORE)
+    assert len(read(store, "topic")) == OLD.num_rows + NEW.num_rows + 3 and nothing_left(store)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, to mount")
+def test_folders_that_are_mounted_are_refused(store: Path, tmp_path: Path) -> None:
+    """Of the same disk, too, as a container's volumes often are: files can't be renamed between mounts."""
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copytree(store / "consumequeue", tmp_path / "elsewhere", dirs_exist_ok=True)
+    code = (
+        "import sys, store_core\nfrom tests.core.killing import NEW\n"
+        "try:\n    store_core.append(sys.argv[1], NEW)\nexcept store_core.UnsupportedStoreError as e:\n    print(e)"
+    )
+    mount = f"mount --bind {tmp_path}/elsewhere {store}/consumequeue && exec {sys.executable} -c '{code}' {store}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", mount], cwd=ROOT, capture_output=True, text=True)
+    if "ermi" in done.stderr and not done.stdout:
+        pytest.skip(done.stderr.strip())
+    assert "consumequeue stands on another file system" in done.stdout, done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no other file system")
