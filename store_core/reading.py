@@ -87,6 +87,7 @@ def read_range(
         start = first - lead
     position = start - base
     owed = False  # whether a record of this range ends here, so that a gap here is the range's as well
+    again = -1  # where a record was that was being written when it was read first
     buffer = bytearray(min(_CHUNK, segment.length, max(stop - base - position, _LEAST)) + _SPARE)
     need = 0
     while position < stop - base or owed:
@@ -129,7 +130,12 @@ def read_range(
                 continue
         if why is Stop.BLANK and _closes(files, log, segment, base + position):
             return
-        gap, position = _gap(files, log, segment, position, records_behind)
+        behind = next_record(files, log, segment, base + position + lead + 1)
+        # a broker that runs writes one record behind the other: with one behind it, or not, this one may be whole by now
+        if again != position and record_at(files, log, base + position + lead) is not None:
+            again = position
+            continue
+        gap, position = _gap(files, segment, position, behind, records_behind)
         owed = False
         if gap is not None:
             yield gap
@@ -143,13 +149,12 @@ def _closes(files: Files, log: Log, segment: Segment, offset: int) -> bool:
     return size == segment.length - position or next_record(files, log, segment, offset + 8) is None
 
 
-def _gap(files: Files, log: Log, segment: Segment, position: int, records_behind: bool) -> tuple[Gap | None, int]:
-    """The gap that begins at `position`, and where to read on."""
-    base, lead = segment.base_offset, segment.lead
+def _gap(files: Files, segment: Segment, position: int, behind: int | None, records_behind: bool) -> tuple[Gap | None, int]:
+    """The gap that begins at `position`, and where to read on. behind: the next record of the file, if there is one."""
+    base = segment.base_offset
     start = base + position
-    found = next_record(files, log, segment, start + lead + 1)
-    if found is not None:
-        end = found - lead
+    if behind is not None:
+        end = behind - segment.lead
         return Gap(segment, start, end, diagnose(files, segment, start).sentence, False), end - base
     if start >= segment.end_offset and not records_behind:
         return None, segment.length

@@ -61,8 +61,8 @@ def test_a_broker_takes_over_an_append_that_was_killed(
         assert [row["body"] for row in pulled] == wanted[: len(pulled)]
 
     on_disk = read_store(store)
-    for queue, pulled in queues.items():
-        stored = [row["body"] for row in on_disk if (row["topic"], row["queueId"]) == queue]
+    for place, pulled in queues.items():
+        stored = [row["body"] for row in on_disk if (row["topic"], row["queueId"]) == place]
         assert [row["body"] for row in pulled] == [body for body in stored if not body.startswith(b"sent to")]
     assert not dangling_entries(store)
     assert end_of_log(broker.log()) <= data_end(store)
