@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store_core.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from store_core.config import batch_topics, read_topics
 from store_core.described import Described
 from store_core.errors import OptionError, UnsupportedStoreError
 from store_core.existing import Existing
@@ -80,14 +81,11 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
             if offset not in half and unknown is None:
                 unknown = described, record, offset
         _count_queues(described, topics)
-    if existing is not None and (mixed := sorted(existing.batch_topics & set(topics))):
-        raise UnsupportedStoreError(
-            f"topic {mixed[0]!r} has batch queues (queue.type=BatchCQ) in {existing.root}, which can't be written. Write the "
-            "topic to another store"
-        )
+    _check_kinds(topics, _batch_topics(files, options, existing), options, existing)
     keep = options.preserve and density.holds and density.first >= 0
     queues = placer.queues()
     if existing is not None:
+        _check_begins(queues, existing)
         start = existing.log_end
     elif keep:
         start = density.first // options.log_file_size * options.log_file_size
@@ -105,6 +103,39 @@ def survey(files: Files, staging: str, staged: Sequence[Staged], options: WriteO
         queues,
         topics,
         sum(each.records for each in staged),
+    )
+
+
+def _check_begins(queues: Mapping[_Queue, tuple[int, int]], existing: Existing) -> None:
+    """Errors: OptionError for a new queue that does not begin at 0 where the log does: a broker shows fillers as messages."""
+    for (topic, queue_id), (first, _) in queues.items() if existing.log.min_offset == 0 else ():
+        if first > 0 and (topic, queue_id) not in existing.next_offsets:
+            raise OptionError(
+                f"topic {topic!r}, queue {queue_id}: its first queueOffset is {first}, and expected is 0, as the store has no "
+                f"such queue yet. Its log begins at 0, so a broker would show the {first} entries before as messages. Bring "
+                "the messages before, set renumber=true, or write the rows to a new store"
+            )
+
+
+def _batch_topics(files: Files, options: WriteOptions, existing: Existing | None) -> frozenset[str]:
+    """The topics of batch queues: of the store that is there, or that the new one takes its topics from."""
+    if existing is not None:
+        return existing.batch_topics
+    return frozenset() if options.config_from is None else batch_topics(read_topics(files, options.config_from).value)
+
+
+def _check_kinds(topics: Collection[str], batched: frozenset[str], options: WriteOptions, existing: Existing | None) -> None:
+    """Errors: UnsupportedStoreError for a topic of batch queues: a broker with plain queues of it does not start."""
+    if batched.isdisjoint(topics):
+        return
+    topic = min(batched.intersection(topics))
+    source, todo = (
+        (options.config_from, "Leave the topic's rows or the option 'configFrom' out")
+        if existing is None
+        else (existing.root, "Write the topic to another store")
+    )
+    raise UnsupportedStoreError(
+        f"topic {topic!r} has batch queues (queue.type=BatchCQ) in {source}, which can't be written. {todo}"
     )
 
 
@@ -186,6 +217,7 @@ def fill(
     size = options.log_file_size
     placer = _placer(options, existing, plan.times)
     placer.log_end, placer.keep_places = plan.start, plan.keep_places
+    batched = _batch_topics(files, options, existing)
     present = {} if existing is None else {s.base_offset: s.path for s in existing.log if s.end_offset > plan.start}
     log = LogWriter(writes, present, os.path.join(build, "commitlog"), size)
     queues = QueueBuilder(files, writes, root, options.mapped_file_size_consume_queue or 0, build=build)
@@ -205,6 +237,7 @@ def fill(
                     raise _no_half(batch.described, record, offset)
             where = [moved.get(offset, offset) for offset in batch.prepared["preparedTransactionOffset"].tolist()]
             _count_queues(batch.described, topics)
+            _check_kinds(topics, batched, options, existing)
             log.add(batch, placed, (batch.prepared["record"].astype(np.int64), np.array(where, np.int64)))
             queues.add(placed.described)
             index.add(placed.described)

@@ -23,6 +23,7 @@ __all__ = [
     "Loaded",
     "SubscriptionGroup",
     "TopicConfig",
+    "batch_topics",
     "read_consumer_offsets",
     "read_delay_offsets",
     "read_subscription_groups",
@@ -84,6 +85,11 @@ class SubscriptionGroup:
 def read_topics(files: Files, root: str) -> Loaded[dict[str, TopicConfig]]:
     """The topics of the store in `root`, by name, from config/topics.json."""
     return _read_json(files, root, "topics.json", "topics", _topics, {})
+
+
+def batch_topics(topics: Mapping[str, TopicConfig]) -> frozenset[str]:
+    """Those of batch queues (`QueueTypeUtils#isBatchCq`): a broker does not start where they have queues in consumequeue."""
+    return frozenset(name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ")
 
 
 def read_subscription_groups(files: Files, root: str) -> Loaded[dict[str, SubscriptionGroup]]:

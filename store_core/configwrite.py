@@ -27,11 +27,13 @@ _TABLE: Final = "topicConfigTable"
 _VERSION: Final = "dataVersion"
 
 
-def merged_topics(old: Mapping[str, Any], queues: Mapping[str, int], like: Mapping[str, Any], now_ms: int) -> bytes:
+def merged_topics(
+    old: Mapping[str, Any], queues: Mapping[str, int], like: Mapping[str, Any], now_ms: int, least: int = 0
+) -> bytes:
     """The content of topics.json: all of `old`, and every topic of `queues` with at least so many queues.
 
-    `old`, `like`: such files, parsed, {} for none; a topic that is new here is as in `like` where it is there, else as RocketMQ
-    makes one.
+    `old`, `like`: such files, parsed, {} for none. A topic that is new here is as in `like` where it is there, else as RocketMQ
+    makes one, with `least` queues at least (but for those of a broker's own, as retries).
     """
     table = dict(_object(old, _TABLE))
     models = _object(like, _TABLE)
@@ -39,7 +41,7 @@ def merged_topics(old: Mapping[str, Any], queues: Mapping[str, int], like: Mappi
         known = table.get(topic) or models.get(topic)
         config = dict(known) if isinstance(known, dict) else _new_topic(topic)
         for name in ("readQueueNums", "writeQueueNums"):
-            found = config.get(name) if isinstance(known, dict) else 0
+            found = config.get(name) if isinstance(known, dict) else 0 if topic.startswith("%") else least
             config[name] = max(found if isinstance(found, int) else 0, count)
         table[topic] = config
     version = _object(old, _VERSION)

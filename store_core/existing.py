@@ -7,7 +7,7 @@ have to be rebuilt first.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from store_core.checkpoint import abort_exists
-from store_core.config import TopicConfig, read_topics
+from store_core.config import TopicConfig, batch_topics, read_topics
+from store_core.coverage import cover
 from store_core.describe import describe_parts, has_queue_entry
 from store_core.errors import CorruptStoreError, StoreLockedError, UnsupportedStoreError
 from store_core.files import Files, on_other_disk
@@ -45,8 +46,9 @@ has another one.
 @dataclass(frozen=True)
 class Existing:
     """A store as it is before an append. log_end: where the next record goes (commitLogOffset). last_timestamp: the last
-    record's storeTimestamp (ms). next_offsets: of each queue that has files. batch_topics: those of batch queues. habits: what
-    `WriteOptions.settled` takes. torn: behind log_end stands what a broker did not finish. unclean: `abort` exists.
+    record's storeTimestamp (ms). next_offsets: of each queue that has files. batch_topics: those of batch queues, with files
+    or not yet. habits: what `WriteOptions.settled` takes. torn: behind log_end stands what a broker did not finish. unclean:
+    `abort` exists.
     """
 
     root: str
@@ -95,7 +97,9 @@ def read_existing(files: Files, root: str, options: WriteOptions) -> Existing:
             hint=_REBUILD,
         )
     if unclean:
+        _check_queues(files, root, log, queues, end.offset)
         _check_index(files, root, log, end.offset)
+    topics = read_topics(files, root).value
     habits: dict[str, int | bool | None] = {
         "mapped_file_size_commit_log": log.segments[0].length if len(log) else None,
         "mapped_file_size_consume_queue": found_queue_file_size(files, root),
@@ -108,8 +112,8 @@ def read_existing(files: Files, root: str, options: WriteOptions) -> Existing:
         end.offset,
         end.timestamp,
         next_offsets,
-        frozenset(queue.topic for queue in queues if queue.batch),
-        read_topics(files, root).value,
+        batch_topics(topics) | {queue.topic for queue in queues if queue.batch},
+        topics,
         habits,
         end.torn,
         unclean,
@@ -170,15 +174,47 @@ def _queue_ends(files: Files, queues: Sequence[Queue]) -> tuple[int, dict[tuple[
     return last, following
 
 
+def _check_queues(files: Files, root: str, log: Log, queues: Sequence[Queue], end: int) -> None:
+    """Errors: CorruptStoreError where a record up to the log's `end` lacks its queue entry. After a power loss that may be one
+    of any queue, however far the others reach.
+    """
+
+    def stands(start: int, stop: int) -> bool:
+        head = record_at(files, log, start)
+        return head is not None and start + head.size == stop
+
+    gaps = cover(files, queues, log, check=stands).gaps
+    for found in _walk(files, log, [(start, min(stop, end)) for start, stop in gaps]):
+        if isinstance(found, Gap):
+            if not found.is_tail:
+                raise _damaged(found)
+            continue
+        missing = found.parts.header("commitLogOffset")[has_queue_entry(found.parts.header("sysFlag"))]
+        if len(missing):
+            raise CorruptStoreError(
+                f"a queue lacks entries: the record at commitLogOffset {int(missing[0])} has none", path=root, hint=_REBUILD
+            )
+
+
 # --- the log's end ---------------------------------------------------------------------------------------------------------
-def _walk(files: Files, log: Log, start: int) -> Iterator[Found | Gap]:
-    """The records from commitLogOffset `start` on, where one stands or a file begins."""
+def _walk(files: Files, log: Log, ranges: Iterable[tuple[int, int]]) -> Iterator[Found | Gap]:
+    """The records of ranges of commitLogOffsets that begin where a record stands or a file begins."""
     until = last_segment_with_records(files, log)
-    for segment in log:
-        if segment.end_offset > start and segment.base_offset <= until:
-            first = max(start, segment.base_offset)
-            behind = segment.base_offset < until
-            yield from read_range(files, log, segment, first, segment.end_offset, aligned=True, records_behind=behind)
+    for start, stop in ranges:
+        for segment in log:
+            if segment.end_offset > start and segment.base_offset <= until and segment.base_offset < stop:
+                first = max(start, segment.base_offset)
+                behind = segment.base_offset < until
+                yield from read_range(files, log, segment, first, stop, aligned=True, records_behind=behind)
+
+
+def _damaged(gap: Gap) -> CorruptStoreError:
+    return CorruptStoreError(
+        f"{gap.reason}; records stand behind it",
+        path=gap.segment.path,
+        offset=gap.start - gap.segment.base_offset,
+        hint="Read the store with mode DROPMALFORMED, and write a new one",
+    )
 
 
 def _end_of_log(files: Files, root: str, last_unit: int | None) -> _End:
@@ -192,15 +228,10 @@ def _end_of_log(files: Files, root: str, last_unit: int | None) -> _End:
             )
         start = max(last_unit, log.min_offset)
     offset, timestamp, torn, undispatched = start, 0, False, None
-    for found in _walk(files, log, start):
+    for found in _walk(files, log, [(start, log.max_offset)]):
         if isinstance(found, Gap):
             if not found.is_tail and last_unit is not None:
-                raise CorruptStoreError(
-                    f"{found.reason}; records stand behind it",
-                    path=found.segment.path,
-                    offset=found.start - found.segment.base_offset,
-                    hint="Read the store with mode DROPMALFORMED, and write a new one",
-                )
+                raise _damaged(found)
             torn = found.is_tail
             continue
         offsets = found.parts.header("commitLogOffset")
@@ -233,7 +264,7 @@ def _check_index(files: Files, root: str, log: Log, end: int) -> None:
     newest = _opened(files, root, end + 1)
     last = newest[0].end_phy_offset if newest else -1
     start = last if last >= 0 and record_at(files, log, last) is not None else log.min_offset
-    for found in _walk(files, log, start):
+    for found in _walk(files, log, [(start, log.max_offset)]):
         if isinstance(found, Gap):
             continue
         records = describe_parts(found.parts, index_tags=False).records

@@ -14,6 +14,7 @@ from store_core.configwrite import STATE_FILES, merged_topics
 from store_core.errors import StoreChangedError, StoreError, WriteError
 from store_core.existing import Existing
 from store_core.files import Files, LocalFiles, swap_file, swap_folder
+from store_core.indexfile import list_index_files
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, encode_journal
 from store_core.locks import hold
 from store_core.recovery import LOCK_CONTENT, finish, remove_what_is_left, undo
@@ -58,7 +59,7 @@ def publish_new(
                 if data:
                     writes.replace(os.path.join(build, "config", name), data)
                     break
-    topics = merged_topics({}, _queue_counts(filled, options), like, now_ms)
+    topics = merged_topics({}, filled.topics, like, now_ms, _new_queues(options))
     writes.replace(os.path.join(build, "config", "topics.json"), topics)
     writes.replace(os.path.join(build, LOCK), LOCK_CONTENT)
     reached("config written")
@@ -135,7 +136,7 @@ def publish_append(
         # before the first message: a broker serves no topic that does not stand there, and one without messages harms nobody
         tree = read_tree(files, root, "topics.json").value
         writes.make_folder(os.path.join(root, "config"))
-        topics = merged_topics(tree, _queue_counts(plan, options), {}, now_ms)
+        topics = merged_topics(tree, plan.topics, {}, now_ms, _new_queues(options))
         writes.replace(os.path.join(root, "config", "topics.json"), topics)
         reached("config written")
         if existing.torn:
@@ -143,8 +144,8 @@ def publish_append(
                 writes.clear(os.path.join(root, path), end)
         build = os.path.join(staging, "store")
         writes.make_folder(os.path.join(build, "index"))
-        for entry in files.list(os.path.join(root, "index"))[-1:]:
-            writes.copy(entry.path, os.path.join(build, "index", entry.name))
+        for last in list_index_files(files, root)[-1:]:
+            writes.copy(last.path, os.path.join(build, "index", last.name))
         filled = fill(writes, batches, plan, options, existing, root, build)
         sync(writes, root, filled.touched)
         # the log first, in its order: a broker that starts in between must find no queue entry that leads behind its end
@@ -177,7 +178,6 @@ def _journal(staging: str, plan: Survey, existing: Existing) -> Journal:
     return Journal("publishing", os.path.relpath(staging, existing.root), ends, (), existing.unclean)
 
 
-def _queue_counts(filled: Filled | Survey, options: WriteOptions) -> dict[str, int]:
-    """How many queues each topic is to have: those that are used, and as many as a broker gives a topic that it makes."""
-    least = 0 if options.preserve else options.default_topic_queue_nums
-    return {topic: count if topic.startswith("%") else max(count, least) for topic, count in filled.topics.items()}
+def _new_queues(options: WriteOptions) -> int:
+    """How many queues a new topic has at least: as many as a broker gives a topic that it makes."""
+    return 0 if options.preserve else options.default_topic_queue_nums

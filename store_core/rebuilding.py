@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from store_core.checkpoint import abort_exists
-from store_core.config import read_topics
+from store_core.config import batch_topics, read_topics
 from store_core.describe import DELAY_LEVELS, parse_delay_levels
 from store_core.described import Described
 from store_core.errors import (
@@ -255,13 +255,13 @@ class _Rebuilding:
         )
 
     def _batch_topics(self) -> set[str]:
-        """Topics whose queues stand in batchconsumequeue; a broker does not start where they are in consumequeue too."""
+        """Topics of batch queues, by their files in batchconsumequeue or by topics.json."""
         found = {queue.topic for queue in list_queues(self.files, self.root) if queue.batch}
         try:
             topics = read_topics(self.files, self.root).value
         except CorruptStoreError:
             topics = {}
-        found |= {name for name, topic in topics.items() if topic.attributes.get("queue.type") == "BatchCQ"}
+        found |= batch_topics(topics)
         if found:
             text = f"queues of batch topics stay as they are in batchconsumequeue: {', '.join(sorted(found))}"
             warnings.warn(f"{self.root}: {text}", StoreWarning, stacklevel=2)

@@ -255,6 +255,16 @@ def test_a_gap_inside_a_queue(golden: Golden, tmp_path: Path) -> None:
         assert numbers == list(range(len(numbers)))
 
 
+def test_a_new_queue_that_does_not_begin_at_0(store: Path) -> None:
+    """Not where the log does: a broker shows the fillers before it as messages."""
+    late = pa.table({"topic": ["Late"], "body": [b""], "queueOffset": [7]})
+    with pytest.raises(OptionError, match=r"topic 'Late', queue 0: its first queueOffset is 7, and expected is 0.*renumber"):
+        store_core.append(store, late, preserve=True)
+    assert nothing_left(store)
+    store_core.append(store, late, preserve=True, renumber=True)
+    assert [row["queueOffset"] for row in read(store, "topic", "queueOffset") if row["topic"] == "Late"] == [0]
+
+
 def test_a_commit_is_told_the_new_place_of_its_half_message(golden: Golden, tmp_path: Path) -> None:
     source = store_core.open_store(golden("mixed-5.3.3"), **RAW).scan().read_all().sort_by("commitLogOffset")
     shifted = source.slice(1)  # nothing stands where it stood
@@ -318,6 +328,24 @@ def test_topics_keep_what_a_broker_says_of_them(fresh_golden: Callable[[str], Pa
     assert json.loads(text)["dataVersion"]["counter"] == 12
 
 
+def test_topics_that_are_there_keep_their_number_of_queues(tmp_path: Path) -> None:
+    one = pa.table({"topic": ["A"], "queueId": pa.array([1], pa.int32()), "body": [b""], "keys": ["k"]})
+    store_core.create_store(tmp_path / "s", one, defaultTopicQueueNums=2, **SIZES)
+    store_core.append(tmp_path / "s", one)
+    store_core.create_store(tmp_path / "like", one, configFrom=tmp_path / "s", **SIZES)
+    for name in ("s", "like"):
+        assert read_topics(LocalFiles(), str(tmp_path / name)).value["A"].write_queue_nums == 2
+
+
+def test_what_else_stands_in_the_index_folder(store: Path, tmp_path: Path) -> None:
+    (store / "index" / "tmp.swp").write_text("x")
+    (store / "index" / "lost+found").mkdir()
+    store_core.append(store, NEW)
+    store_core.create_store(tmp_path / "once", pa.concat_tables([OLD, NEW]), **SIZES)
+    found = data(store)
+    assert found.pop("index/tmp.swp") == b"x" and found == data(tmp_path / "once")
+
+
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 def test_a_folder_that_is_no_store(mode: str, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
@@ -355,6 +383,21 @@ def test_a_topic_with_batch_queues(fresh_golden: Callable[[str], Path]) -> None:
     count = len(read(path))
     store_core.append(path, pa.table({"topic": ["Orders"], "body": [b""]}))
     assert len(read(path)) == count + 1
+
+
+def test_a_topic_of_batch_queues_that_has_none_yet(store: Path) -> None:
+    """A broker does not start on a store that has plain queues of it."""
+    config = store / "config" / "topics.json"
+    topics = json.loads(config.read_text())
+    topics["topicConfigTable"]["Batched"] = {"topicName": "Batched", "attributes": {"queue.type": "BatchCQ"}}
+    config.write_text(json.dumps(topics))
+    rows = pa.table({"topic": ["Batched"], "body": [b""], "queueOffset": [0]})
+    with pytest.raises(store_core.UnsupportedStoreError, match=r"'Batched' has batch queues .* to another store"):
+        store_core.append(store, rows)
+    for preserve in (False, True):
+        with pytest.raises(store_core.UnsupportedStoreError, match=r"'Batched' has batch queues .* option 'configFrom' out"):
+            store_core.create_store(store.parent / "new", rows, configFrom=store, preserve=preserve)
+    assert nothing_left(store) and not (store.parent / "new").exists()
 
 
 OPENED = "import fcntl,sys\nf=open(sys.argv[1],'r+')\n"
@@ -423,6 +466,24 @@ def test_an_unclean_store_whose_queues_lag_is_rebuilt_first(store: Path) -> None
         store_core.rebuild(store)
     store_core.append(store, NEW, allowUnclean=True)
     assert len(read(store)) == 173
+
+
+@pytest.mark.parametrize("lost", [slice(0, 400), slice(100, 120)])
+def test_an_unclean_store_with_one_queue_that_lags(lost: slice, store: Path) -> None:
+    """A power loss takes pages of any file; here the log's last record is in another queue."""
+    (store / "abort").write_text("1234")
+    queue = max((store / "consumequeue" / "B" / "1").iterdir())
+    content = bytearray(queue.read_bytes())
+    content[lost] = bytes(lost.stop - lost.start)
+    queue.write_bytes(content)
+    with pytest.raises(store_core.CorruptStoreError, match=r"lacks entries.*has none.*store_core.rebuild"):
+        store_core.append(store, NEW, allowUnclean=True)
+    with pytest.warns(store_core.StoreWarning):
+        store_core.rebuild(store)
+    store_core.append(store, NEW, allowUnclean=True)
+    found = read(store, "topic", "queueId", "queueOffset")
+    numbers = [row["queueOffset"] for row in found if (row["topic"], row["queueId"]) == ("B", 1)]
+    assert numbers == list(range(len(numbers)))
 
 
 def test_a_broker_that_recovered_a_cut_off_append_is_believed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
