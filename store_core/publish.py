@@ -122,6 +122,9 @@ def publish_append(
 ) -> Filled:
     """Puts `batches` behind the end of a store, whose lock is held."""
     root, files = existing.root, LocalFiles()
+    if len(existing.log):
+        newest = existing.log.segments[-1].path
+        writes.take_after(os.path.dirname(newest), newest)
     journal = _journal(staging, plan, existing)
     writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
     try:

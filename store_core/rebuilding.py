@@ -187,6 +187,9 @@ class _Rebuilding:
 
     def build(self, progress: Callable[[int], object] | None = None) -> Rebuilt:
         """Walks the log once and builds all files in the scratch folder, synced."""
+        if len(self.log):
+            last = self.log.segments[-1].path
+            self.writes.take_after(posixpath.dirname(last), last)
         self.writes.make_folder(self.scratch)
         for kind in self.asked:
             self.writes.make_folder(posixpath.join(self.scratch, kind))

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -67,10 +68,15 @@ class Writes(Protocol):
         """Makes or replaces a small file as a whole, safely: new file, fsync, rename, fsync of the folder."""
 
     def copy(self, source: str, target: str) -> None:
-        """A new file with the same bytes; holes stay holes."""
+        """A new file with the same bytes, and owner and mode where the system lets it; holes stay holes."""
+
+    def take_after(self, folder: str, file: str) -> None:
+        """From now on, folders and files that are made get owner and mode of these, where the system lets them."""
 
     def rename(self, old: str, new: str) -> None:
-        """Renames a file or folder, replacing a file or an empty folder of that name."""
+        """Renames a file or folder, replacing a file or an empty folder of that name. What takes a file's place gets its owner
+        and mode, where the system lets it.
+        """
 
     def remove(self, path: str) -> None:
         """Removes a file; nothing where there is none."""
@@ -106,6 +112,8 @@ class LocalWrites:
     def __init__(self) -> None:
         self._open: OrderedDict[str, _Descriptor] = OrderedDict()
         self._guard = threading.Lock()
+        self._folder_like: os.stat_result | None = None
+        self._file_like: os.stat_result | None = None
 
     def __del__(self) -> None:
         with suppress(OSError):
@@ -118,12 +126,19 @@ class LocalWrites:
 
     def make_folder(self, path: str) -> None:
         with _clear("make the folder", path):
+            missing, above = [], path
+            while self._folder_like is not None and not os.path.isdir(above):
+                missing.append(above)
+                above = os.path.dirname(above)
             os.makedirs(path, exist_ok=True)
+            for folder in missing:
+                _give(folder, self._folder_like)
 
     def create(self, path: str, size: int) -> None:
         with _clear(f"make a file of {size} bytes", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             try:
+                _give(fd, self._file_like)
                 os.ftruncate(fd, size)
             finally:
                 os.close(fd)
@@ -147,6 +162,7 @@ class LocalWrites:
         with _clear("write", path):
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
+                _give(fd, self._file_like)
                 left = memoryview(data).cast("B")
                 while left:
                     left = left[os.write(fd, left) :]
@@ -158,7 +174,9 @@ class LocalWrites:
 
     def copy(self, source: str, target: str) -> None:
         with _clear("copy", f"{source} to {target}"), open(source, "rb") as old, open(target, "xb") as new:
-            size = os.fstat(old.fileno()).st_size
+            found = os.fstat(old.fileno())
+            _give(new.fileno(), found)
+            size = found.st_size
             os.ftruncate(new.fileno(), size)
             for start, stop in _data(old.fileno(), size):
                 while start < stop:
@@ -167,10 +185,18 @@ class LocalWrites:
                         raise OSError(errno.EIO, "the file became shorter while it was copied")
                     start += os.pwrite(new.fileno(), piece, start)
 
+    def take_after(self, folder: str, file: str) -> None:
+        with _clear("look at", folder):
+            self._folder_like = os.stat(folder)
+        with _clear("look at", file):
+            self._file_like = os.stat(file)
+
     def rename(self, old: str, new: str) -> None:
         self._forget(old)
         self._forget(new)
         with _clear("rename", f"{old} to {new}"):
+            if os.path.isfile(new):
+                _give(old, os.stat(new))
             os.rename(old, new)
 
     def remove(self, path: str) -> None:
@@ -290,6 +316,18 @@ def _clear(doing: str, path: str) -> Iterator[None]:
     except OSError as e:
         hint = _HINTS.get(e.errno or 0, "")
         raise WriteError(f"could not {doing} {path}: {e.strerror or e}.{f' {hint}.' if hint else ''}", e.errno) from e
+
+
+def _give(target: int | str, like: os.stat_result | None) -> None:
+    """Gives a file or folder the owner and mode of another one, as far as this user may: a broker must be able to open it."""
+    if like is None:
+        return
+    for owner in (like.st_uid, -1):  # who may not give it away may still give it to one of their groups
+        with suppress(OSError):
+            os.chown(target, owner, like.st_gid)
+            break
+    with suppress(OSError):
+        os.chmod(target, stat.S_IMODE(like.st_mode))
 
 
 def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:

@@ -346,6 +346,26 @@ def test_what_else_stands_in_the_index_folder(store: Path, tmp_path: Path) -> No
     assert found.pop("index/tmp.swp") == b"x" and found == data(tmp_path / "once")
 
 
+@pytest.mark.parametrize("write", ["append", "rebuild"])
+def test_files_stay_the_brokers(write: str, store: Path) -> None:
+    """Owner (where the system lets it) and mode: a broker under another user has to open what was written."""
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o750 if path.is_dir() else 0o640)
+        if os.geteuid() == 0:
+            os.chown(path, 1000, 1001)
+    (store / "checkpoint").chmod(0o600)
+    shutil.rmtree(store / "config")
+    if write == "append":
+        store_core.append(store, NEW)
+    else:
+        store_core.rebuild(store)
+    owner = (1000, 1001) if os.geteuid() == 0 else (os.geteuid(), store.stat().st_gid)
+    for path in store.rglob("*"):
+        found = path.stat()
+        assert (found.st_uid, found.st_gid) == owner, path
+        assert found.st_mode & 0o777 == (0o750 if path.is_dir() else 0o600 if path.name == "checkpoint" else 0o640), path
+
+
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 def test_a_folder_that_is_no_store(mode: str, tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
