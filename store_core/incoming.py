@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from store_core.bodies import stored_bodies
 from store_core.errors import OptionError, nearest
-from store_core.layout import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, V6_BORN_FLAG, V6_STORE_FLAG
+from store_core.layout import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG, QUEUE_UNIT, V6_BORN_FLAG, V6_STORE_FLAG
 from store_core.optiontypes import host_bytes
 from store_core.propertymerge import merge_properties
 from store_core.ragged import offsets_of
@@ -57,8 +57,11 @@ _TAKEN: Final = {"propertiesString", *MESSAGES.names}
 _TEXT: Final = ("topic", "tags", "keys", "uniqKey", "bornHost", "storeHost", "propertiesString")
 _INT32: Final = (-(1 << 31), (1 << 31) - 1)
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
+_MAX_QUEUE_ID: Final = 65535
+_MAX_QUEUE_OFFSET: Final = _INT64[1] // QUEUE_UNIT.itemsize - 1
+"""Its entry ends where an i64 still counts the queue's bytes."""
 _RANGES: Final = {
-    "queueId": (0, _INT32[1]),
+    "queueId": (0, _MAX_QUEUE_ID),
     "flag": _INT32,
     "sysFlag": _INT32,
     "reconsumeTimes": (0, _INT32[1]),
@@ -67,6 +70,9 @@ _RANGES: Final = {
     "commitLogOffset": (0, _INT64[1]),
     "preparedTransactionOffset": _INT64,
 }
+_WHY: Final = {"queueId": "A topic has all queues up to its highest, and its clients go through them"}
+_MAX_MS: Final = (1 << 62) // 1000
+"""Times are held as microseconds."""
 _TIMES: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1000000)}
 """By an Arrow unit: what makes it milliseconds, times and over."""
 _MAX_PORT: Final = 65535
@@ -262,7 +268,7 @@ def _integers(batch: pa.RecordBatch, name: str, rows: Rows) -> Any:
     low, high = _RANGES[name]
     if pa.types.is_unsigned_integer(column.type):
         within = true(pc.less_equal(column, pa.scalar(min(high, (1 << column.type.bit_width) - 1), column.type)))
-    elif column.type.bit_width <= 32 and (low, high) != (0, _INT32[1]) and low < 0:
+    elif column.type.bit_width <= 32 and low < 0:
         return column.cast(pa.int64())
     else:
         column = column.cast(pa.int64())
@@ -271,7 +277,7 @@ def _integers(batch: pa.RecordBatch, name: str, rows: Rows) -> Any:
         if within.all():
             return column
     within |= true(column.is_null())
-    rows.check(within, name, column, f"{low} to {high}")
+    rows.check(within, name, column, f"{low} to {high}", _WHY.get(name))
     return column.cast(pa.int64())
 
 
@@ -288,8 +294,9 @@ def _milliseconds(batch: pa.RecordBatch, name: str, rows: Rows) -> I64:
     times, over = _TIMES[column.type.unit]
     raw = column.view(pa.int64())
     values = np.asarray(raw.fill_null(0) if raw.null_count else raw)
+    most = min(_MAX_MS * over // times, _INT64[1])
+    rows.check((values >= -most) & (values <= most), name, values, f"{column.type.unit} since 1970, {-most} to {most}")
     ms: I64 = values // over if over > 1 else values * times
-    rows.check((np.abs(values) < (1 << 62) // times // 1000) | (over > 1), name, column, "a time that fits in microseconds")
     return ms if not raw.null_count else np.where(true(raw.is_null()), _NO_TIME, ms)
 
 
@@ -331,6 +338,9 @@ def _places(numbers: dict[str, Any], options: WriteOptions, rows: Rows) -> tuple
         return nothing, nothing
     offsets = numbers["queueOffset"]
     rows.check(true(offsets.is_valid()), "queueOffset", offsets, "a queueOffset: preserve keeps it")
+    if not options.renumber:
+        low = true(pc.less_equal(offsets, _MAX_QUEUE_OFFSET))
+        rows.check(low, "queueOffset", offsets, f"0 to {_MAX_QUEUE_OFFSET}", "Set renumber=true to number the messages anew")
     return offsets, numbers["commitLogOffset"]
 
 

@@ -156,8 +156,8 @@ class _Maps:
         Errors: OptionError for an empty name or value, a separator in one, or a name that stands twice in a row.
         """
         count = len(mapped)
-        if mapped.null_count or mapped.offset or left_out.any():
-            # a null map may hide entries: taken anew, it has none
+        if mapped.null_count or mapped.offset or left_out.any() or (count and offsets_of(mapped)[0]):
+            # a null map, and what stands before the first one, may hide entries: taken anew, there are none
             mapped = mapped.take(pa.array(np.arange(count), mask=left_out))
         first = np.frombuffer(mapped.buffers()[1], dtype=np.int32)[: count + 1].astype(np.int64)
         names, items = mapped.keys[: first[-1]], mapped.items[: first[-1]]

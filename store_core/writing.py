@@ -15,7 +15,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from store_core.commit import Survey, staged_batches, survey, unsurveyed
 from store_core.described import Described
@@ -309,9 +312,28 @@ def _batches(given: Batches) -> Iterable[pa.RecordBatch]:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in parts of about `_ROWS` rows or `_BYTES` bytes."""
-    if batch.num_rows == 0:
-        return
-    rows = max(min(_ROWS, batch.num_rows * _BYTES // max(batch.nbytes, 1)), 1)
-    for first in range(0, batch.num_rows, rows):
-        yield batch.slice(first, rows)
+    """The batch in parts of about `_ROWS` rows or `_BYTES` bytes; a value that many rows share counts for each of them."""
+    ends = np.cumsum(sum((_sizes(column) for column in batch.columns), np.zeros(batch.num_rows, np.int64)))
+    first = 0
+    while first < batch.num_rows:
+        taken = int(ends[first - 1]) if first else 0
+        stop = int(np.searchsorted(ends, taken + _BYTES, side="right"))
+        stop = min(max(stop, first + 1), first + _ROWS)
+        yield batch.slice(first, stop - first)
+        first = stop
+
+
+def _sizes(column: Any) -> npt.NDArray[np.int64]:
+    """About how many bytes each value takes by itself: int64[n]."""
+    kind = column.type
+    if not len(column) or pa.types.is_null(kind):
+        return np.zeros(len(column), np.int64)
+    if pa.types.is_dictionary(kind):
+        own = np.append(_sizes(column.dictionary), 0)  # the last one for null
+        return own[np.asarray(column.indices.cast(pa.int64()).fill_null(len(own) - 1))]
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
+        lengths = np.frombuffer(column.buffers()[1], np.int32)[::4][column.offset : column.offset + len(column)]
+        return np.maximum(lengths, 0).astype(np.int64)
+    if any(of(kind) for of in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)):
+        return np.asarray(pc.binary_length(column).fill_null(0)).astype(np.int64)
+    return np.full(len(column), column.nbytes // len(column), np.int64)

@@ -140,7 +140,7 @@ _times = st.integers(1, 4102444800000)
 _rows = st.fixed_dictionaries(
     {"topic": _topics, "body": st.binary(max_size=40)},
     optional={
-        "queueId": st.integers(0, (1 << 31) - 1),
+        "queueId": st.integers(0, 65535),
         "properties": st.dictionaries(_names, _text, max_size=4).map(lambda d: list(d.items())),
         "keys": _text,
         "tags": _text,

@@ -149,9 +149,9 @@ def test_columns_that_are_none() -> None:
 @pytest.mark.parametrize(
     ("column", "kind", "value", "expected"),
     [
-        ("queueId", pa.int64(), 1 << 31, "0 to 2147483647"),
-        ("queueId", None, -1, "0 to 2147483647"),
-        ("queueId", pa.uint64(), 1 << 63, "0 to 2147483647"),
+        ("queueId", pa.int32(), 65536, "0 to 65535. A topic has all queues up to its highest"),
+        ("queueId", None, -1, "0 to 65535"),
+        ("queueId", pa.uint64(), 1 << 63, "0 to 65535"),
         ("flag", pa.int64(), 1 << 31, "-2147483648 to 2147483647"),
         ("reconsumeTimes", None, -1, "0 to 2147483647"),
         ("queueOffset", None, -1, "0 to 9223372036854775807"),
@@ -167,6 +167,10 @@ def test_columns_that_are_none() -> None:
         ("bornHost", None, "localhost:1", "an address and a port"),
         ("storeHost", None, "1.2.3.4:65536", "a port of 0 to 65535"),
         ("storeTimestamp", None, at(0), "a time after 1970"),
+        *(
+            ("bornTimestamp", pa.timestamp(unit, "UTC"), value, f"{unit} since 1970, -")
+            for unit, value in (("us", -(1 << 63)), ("ms", -(1 << 63)), ("s", 1 << 62))
+        ),
         ("preparedTransactionOffset", None, 5, "0 where places are new.*Drop the column.*preserve=true"),
     ],
 )
@@ -208,6 +212,9 @@ def test_preserve_keeps_places() -> None:
     assert one(given={"preserve": "true"}, queueOffset=5)["commitLogOffset"] is None
     with pytest.raises(OptionError, match=r"column 'queueOffset' is None in row 0, topic 'T'; expected .* preserve keeps it"):
         one(given={"preserve": "true"}, queueOffset=None)
+    with pytest.raises(OptionError, match=r"column 'queueOffset' is .* expected 0 to 461168601842738789. Set renumber=true"):
+        one(given={"preserve": "true"}, queueOffset=1 << 62)
+    assert one(given={"preserve": "true", "renumber": "true"}, queueOffset=1 << 62)
     with pytest.raises(OptionError, match="can name a folder"):
         one(given={"preserve": "true"}, queueOffset=1, topic="..")
 

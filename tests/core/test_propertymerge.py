@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from store_core.errors import OptionError
+from store_core.incoming import normalise
+from store_core.writeoptions import WriteOptions
 from tests.core.test_incoming import normal, one
 
 
@@ -52,6 +55,16 @@ def test_what_the_string_says_stands_in_the_columns() -> None:
     assert (row["keys"], row["tags"], row["uniqKey"]) == ("a b", "t", "u")
     row = one(properties=pairs("KEYS=a b;UNIQ_KEY=u"), tags="t")
     assert (row["keys"], row["tags"], row["uniqKey"]) == ("a b", "t", "u")
+
+
+def test_a_map_that_begins_behind_other_pairs() -> None:
+    """An Arrow array may hold more than it shows."""
+    names, values = pa.array(["KEYS", "a", "b"]), pa.array(["hidden", "1", "2"])
+    maps = pa.MapArray.from_arrays(pa.array([1, 2, 3], pa.int32()), names, values)
+    batch = pa.record_batch({"topic": pa.array(["T", "T"]), "body": pa.array([b"", b""]), "properties": maps})
+    made = normalise(batch, WriteOptions(), now_ms=1)
+    assert made.column("propertiesString").to_pylist() == [stored("a=1;"), stored("b=2;")]
+    assert made.column("keys").null_count == 2
 
 
 def test_rows_of_every_kind_in_one_batch() -> None:

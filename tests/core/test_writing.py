@@ -858,6 +858,28 @@ def test_a_torn_tail_is_written_over(store: Path) -> None:
     assert len(read(store)) == 54
 
 
+@pytest.mark.parametrize("kind", ["dictionary", "view"])
+def test_a_body_that_rows_share_counts_for_each(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is encoded in parts whose bodies fit into memory, though the batch itself is small."""
+    body = pa.array([bytes(1 << 20)])
+    if kind == "dictionary":
+        shared = pa.DictionaryArray.from_arrays(pa.array([0] * 60 + [None] * 2 + [0] * 2, pa.int8()), body).slice(0, 60)
+    else:
+        views = body.cast(pa.binary_view()).buffers()
+        shared = pa.Array.from_buffers(pa.binary_view(), 60, [None, pa.py_buffer(views[1].to_pybytes() * 60), *views[2:]])
+    parts: list[int] = []
+
+    def encode(batch: pa.RecordBatch, *args: Any, **options: Any) -> Any:
+        parts.append(batch.num_rows)
+        return real(batch, *args, **options)
+
+    real = vars(writing)["encode"]
+    monkeypatch.setattr(writing, "encode", encode)
+    rows = pa.record_batch({"topic": pa.array(["T"] * 60), "body": shared})
+    store_core.create_store(tmp_path / "s", rows)
+    assert sum(parts) == 60 and max(parts) <= 16
+
+
 MEASURED = """
 import resource, sys
 import pyarrow as pa
