@@ -17,7 +17,7 @@ from store_core.files import Files, LocalFiles, swap_file, swap_folder
 from store_core.indexfile import list_index_files
 from store_core.journal import ABORT, JOURNAL, LOCK, Journal, encode_journal
 from store_core.locks import hold
-from store_core.recovery import LOCK_CONTENT, finish, remove_what_is_left, undo
+from store_core.recovery import LOCK_CONTENT, finish, like_the_log, remove_what_is_left, undo
 from store_core.staging import StagedBatch
 from store_core.steps import reached
 from store_core.writefiles import HeldLock, Writes
@@ -122,9 +122,7 @@ def publish_append(
 ) -> Filled:
     """Puts `batches` behind the end of a store, whose lock is held."""
     root, files = existing.root, LocalFiles()
-    if len(existing.log):
-        newest = existing.log.segments[-1].path
-        writes.take_after(os.path.dirname(newest), newest)
+    like_the_log(files, writes, root)
     journal = _journal(staging, plan, existing)
     writes.replace(os.path.join(root, JOURNAL), encode_journal(journal))
     try:

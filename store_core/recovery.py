@@ -25,6 +25,7 @@ __all__ = [
     "STAGING",
     "finish",
     "in_use",
+    "like_the_log",
     "recover_append",
     "recover_swap",
     "remove_what_is_left",
@@ -69,6 +70,7 @@ def finish(files: Files, writes: Writes, root: str, journal: Journal, lock: Held
 
     Errors: CorruptStoreError for a file that is neither where it was made nor in its place.
     """
+    like_the_log(files, writes, root)
     folders = {root}
     for old, new in journal.moves:
         source, target = os.path.join(root, old), os.path.join(root, new)
@@ -91,6 +93,14 @@ def finish(files: Files, writes: Writes, root: str, journal: Journal, lock: Held
         if files.folder(folder) is not None:
             writes.fsync_folder(folder)
     _done(writes, root, journal, lock, keep_abort=False)
+
+
+def like_the_log(files: Files, writes: Writes, root: str) -> None:
+    """Lets folders and files that are made have the owner and mode of the store's log: its broker must be able to open them."""
+    folder = os.path.join(root, "commitlog")
+    logs = [entry for entry in files.list(folder) if not entry.is_dir]
+    if logs:
+        writes.take_after(folder, logs[-1].path)
 
 
 def _done(writes: Writes, root: str, journal: Journal, lock: HeldLock, keep_abort: bool) -> None:

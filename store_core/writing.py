@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from store_core.commit import Survey, staged_batches, survey, unsurveyed
+from store_core.config import TopicConfig, read_topics
 from store_core.described import Described
 from store_core.encode import encode
 from store_core.errors import OptionError, StoreChangedError, StoreError, StoreNotFoundError
@@ -31,7 +32,7 @@ from store_core.locks import hold
 from store_core.options import parse_options
 from store_core.publish import publish_append, publish_new
 from store_core.rebuilding import undo_rebuild
-from store_core.recovery import STAGING, in_use, recover_append, recover_swap, sweep
+from store_core.recovery import STAGING, in_use, like_the_log, recover_append, recover_swap, sweep
 from store_core.staging import Staged, StagedBatch, stage, unstaged
 from store_core.steps import reached
 from store_core.writefiles import Buffer, HeldLock, LocalWrites, Writes
@@ -51,8 +52,8 @@ class WriteJob:
     """One write, from its start to its commit. Picklable.
 
     root: the store's folder. build: where a new store is made; None where one is appended to. staging: where tasks write.
-    now_ms: the storeTimestamp of rows without one. queue_nums: queues of the topics that are there. before: the store as it was
-    at the start, None where there was none.
+    now_ms: the storeTimestamp of rows without one. queue_nums: queues of the topics that are there, or in `configFrom`. before:
+    the store as it was at the start, None where there was none.
     """
 
     root: str
@@ -139,7 +140,7 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
             sweep(files, writes, root)
             existing = read_existing(LocalFiles(), root, options)
         staging = os.path.join(root, STAGING + id)
-        nums = {topic: config.write_queue_nums for topic, config in existing.topics.items() if config.write_queue_nums > 0}
+        nums = _queue_nums(existing.topics)
         settled = options.settled(existing.habits)
         now_ms = max(now_ms, existing.last_timestamp)
         writes.make_folder(staging)
@@ -150,12 +151,18 @@ def start(path: str | os.PathLike[str], mode: str, options: WriteOptions) -> Wri
             _recover(files, writes, root, lock)
             sweep(files, writes, root)
             before = fingerprint(LocalFiles(), root)
+        like_the_log(files, writes, root)
     else:
         sweep(files, writes, root)
     build = swap_folder(root, "new", id)
-    job = WriteJob(root, mode, options.settled(), build, os.path.join(build, STAGING + id), now_ms, {}, before)
+    nums = {} if options.config_from is None else _queue_nums(read_topics(files, options.config_from).value)
+    job = WriteJob(root, mode, options.settled(), build, os.path.join(build, STAGING + id), now_ms, nums, before)
     writes.make_folder(job.staging)
     return job
+
+
+def _queue_nums(topics: Mapping[str, TopicConfig]) -> dict[str, int]:
+    return {topic: config.write_queue_nums for topic, config in topics.items() if config.write_queue_nums > 0}
 
 
 def stage_task(job: WriteJob, partition: int, attempt: str, batches: Iterable[pa.RecordBatch]) -> Staged:
@@ -208,6 +215,7 @@ def _publish_new(job: WriteJob, batches: Iterable[StagedBatch], plan: Survey, wr
         _recover(files, writes, job.root, lock)
         if fingerprint(LocalFiles(), job.root) != job.before:
             raise _changed(job, "so it is not overwritten")
+        like_the_log(files, writes, job.root)
     elif there:
         raise _changed(job, "and there was nothing before; so nothing was written")
     done = publish_new(

@@ -313,6 +313,23 @@ def test_config_from_keeps_the_consumers_state(store: Path) -> None:
         store_core.create_store(store, OLD, mode="overwrite", configFrom=store / "nowhere")
 
 
+def test_rows_without_queue_id_go_round_the_queues_that_config_from_says(store: Path, tmp_path: Path) -> None:
+    rows = pa.table({"topic": ["A"] * 20, "body": [b"x"] * 20})
+    two = pa.table({"topic": ["A"] * 2, "body": [b"x"] * 2})
+    store_core.create_store(tmp_path / "two", two, defaultTopicQueueNums=2)
+    store_core.create_store(store, rows, mode="overwrite", configFrom=tmp_path / "two")
+    assert {row["queueId"] for row in read(store, "queueId")} == {0, 1}
+    assert read_topics(LocalFiles(), str(store)).value["A"].write_queue_nums == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_store_that_is_overwritten_stays_its_brokers(store: Path) -> None:
+    for path in (store, *store.rglob("*")):
+        os.chown(path, 1000, 1001)
+    store_core.create_store(store, NEW, mode="overwrite")
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in (store, *store.rglob("*"))} == {(1000, 1001)}
+
+
 def test_topics_keep_what_a_broker_says_of_them(fresh_golden: Callable[[str], Path]) -> None:
     path = fresh_golden("mixed-5.3.3")
     before = read_topics(LocalFiles(), str(path)).value
