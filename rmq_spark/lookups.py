@@ -74,10 +74,14 @@ def _pairs(keys_df: DataFrame) -> DataFrame:
 
 def _worth(store: Store, own: dict[str, Any]) -> int:
     """The most keys that are looked up in the store rather than scanned for; 0 where its index can't be used."""
-    view = store.index_view(store.options)
-    if not view.files or sum(store.data_size(start, stop) for start, stop in view.holes) > _UNCOVERED_MOST:
+    if not store.at_one_moment(lambda: _covers(store)):
         return 0
     return max(estimate(store.plan(columns=[], **own)).rows // MESSAGES_PER_KEY, 1)
+
+
+def _covers(store: Store) -> bool:
+    view = store.index_view(store.options)
+    return bool(view.files) and sum(store.data_size(start, stop) for start, stop in view.holes) <= _UNCOVERED_MOST
 
 
 def _by_index(

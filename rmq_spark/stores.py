@@ -93,12 +93,20 @@ def _named(selection: Selection) -> tuple[str, ...]:
     return selection.subscribe or tuple(topic for topic, _ in selection.assign or ())
 
 
+def _known_topics(store: Store) -> tuple[bool, tuple[str, ...]]:
+    """Whether the store can tell which topics it has, and those that have queues."""
+    return store.at_one_moment(lambda: (store.knows_topics, store.topics))
+
+
 def _check_topics(stores: Sequence[Store]) -> None:
     """A topic that none of the stores has is an error, if all of them can tell."""
     named = _named(stores[0].options.selection)
-    if not named or not all(store.knows_topics for store in stores):
+    if not named:
         return
-    known = sorted({topic for store in stores for topic in store.topics})
+    found = [_known_topics(store) for store in stores]
+    if not all(knows for knows, _ in found):
+        return
+    known = sorted({topic for _, topics in found for topic in topics})
     for topic in named:
         if topic not in known:
             raise OptionError(f"no topic {topic!r} in any of the {len(stores)} stores.{nearest(topic, known)}")
@@ -108,9 +116,12 @@ def _topics_of(store: Store) -> dict[str, Any] | None:
     """The options that name topics, less those that this store does not have; None where none is left."""
     selection = store.options.selection
     named = _named(selection)
-    if not named or not store.knows_topics:
+    if not named:
         return {}
-    here = set(named) & set(store.topics)
+    knows, topics = _known_topics(store)
+    if not knows:
+        return {}
+    here = set(named) & set(topics)
     if not here:
         return None
     narrowed: dict[str, Any] = {

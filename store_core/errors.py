@@ -40,7 +40,9 @@ class UnsupportedStoreError(StoreError):
 
 
 class StoreChangedError(StoreError):
-    """A file that the plan relied on shrank or vanished before it was read (retention on a live store)."""
+    """What a plan relied on is not as it was: a file shrank or vanished (retention on a live store), messages were appended, or
+    another store took the place.
+    """
 
 
 class StoreLockedError(StoreError):

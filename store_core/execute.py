@@ -14,7 +14,7 @@ import pyarrow as pa
 from store_core.consumequeue import Entries
 from store_core.coverage import Coverage
 from store_core.decode import Context, columns
-from store_core.errors import CorruptStoreError, StoreChangedError, StoreWarning
+from store_core.errors import CorruptStoreError, StoreChangedError, StoreError, StoreWarning
 from store_core.files import Files, LocalFiles
 from store_core.hashing import string_hash
 from store_core.journal import published
@@ -26,6 +26,7 @@ from store_core.plan import (
     IndexRows,
     LogRange,
     MissingRange,
+    Piece,
     Places,
     QueueRows,
     QueueSlice,
@@ -48,34 +49,57 @@ from store_core.verify import verify_rows
 __all__ = ["read_task"]
 
 I64 = npt.NDArray[np.int64]
+_CHECKS = (VerifyStore, VerifyLog, VerifyQueue, VerifyIndex)
 
 
 def read_task(spec: Spec, task: Task, files: Files | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in batches of `spec.schema`. Needs the files at the paths that they were planned with.
 
     Errors: CorruptStoreError in mode FAILFAST; StoreChangedError where a file is gone or shorter than when it was planned,
-    unless failOnDataLoss is false.
+    unless failOnDataLoss is false, and where what is read is not of the moment of the plan any more.
     """
     disk = files or published(LocalFiles(), spec.unpublished)
     for piece in task.pieces:
+        check = _check(spec, piece)
         try:
-            yield from _READERS[type(piece)](spec, piece, disk)
-        except StoreChangedError as e:
-            if spec.options.fail_on_data_loss:
+            for batch in _READERS[type(piece)](spec, piece, disk):
+                check()
+                yield batch
+        except StoreError as e:
+            if spec.moment is not None:
+                spec.moment.check()  # where the store is another one, no other error counts
+            if spec.options.fail_on_data_loss or not isinstance(e, StoreChangedError):
                 raise
             warnings.warn(f"{e}; failOnDataLoss=false: what was left was read", StoreWarning, stacklevel=2)
+        check()
+
+
+def _check(spec: Spec, piece: Piece | None) -> Callable[[], None]:
+    """What to do once something was read, before it is believed. piece: None for a walk of the log where it grows.
+
+    An append leaves alone what stands before the log's old end, and the entries of queues and index that were there: a piece
+    that is bounded by these has only to be of the same store. A check looks at files as they are now.
+    """
+    if spec.moment is None:
+        return lambda: None
+    if isinstance(piece, _CHECKS) or (piece is None and not (spec.unpublished is not None and spec.unpublished.is_old)):
+        return spec.moment.check
+    return spec.moment.check_place
 
 
 def _log_range(spec: Spec, piece: LogRange, files: Files) -> Iterator[pa.RecordBatch]:
     behind = piece.segment.base_offset < spec.records_until
     log = Log((piece.segment,))
+    check = _check(spec, piece if behind else None)
     for found in read_range(files, log, piece.segment, piece.start, piece.stop, aligned=piece.aligned, records_behind=behind):
+        check()
         if isinstance(found, Gap):
             yield from report_gap(spec, files, found)
         elif not spec.light:
             yield from message_rows(spec, found)
         elif len(which := dispatched(found.parts, spec.light)):
             yield from message_rows(spec, Found(found.segment, found.parts.take(which)))
+    check()
 
 
 def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
 
@@ -23,10 +23,12 @@ __all__ = [
     "Entry",
     "Files",
     "LocalFiles",
+    "Stamp",
     "local_name",
     "local_path",
     "on_other_disk",
     "real_root",
+    "stamp",
     "swap_file",
     "swap_folder",
 ]
@@ -43,6 +45,25 @@ class Entry:
     path: str
     size: int
     is_dir: bool
+
+
+class Stamp(NamedTuple):
+    """What tells a file or folder from another one of its name, and from itself before it was written to. time: of its last
+    change, in ms: finer than that not all network mounts give it.
+    """
+
+    device: int
+    inode: int
+    size: int
+    time: int
+
+    def is_of(self, other: Stamp) -> bool:
+        """Whether both are of one file, as far as can be told: another machine may number devices and inodes in its own way."""
+        return self.inode == other.inode or self.device != other.device
+
+    def is_same(self, other: Stamp) -> bool:
+        """Whether the file is still the same, and was not written to."""
+        return self.time == other.time and self.size == other.size and self.is_of(other)
 
 
 @runtime_checkable
@@ -274,6 +295,17 @@ def on_other_disk(root: str, names: Iterable[str]) -> str | None:
             if os.path.isdir(path) and where(path) != usual:
                 return path
     return None
+
+
+def stamp(path: str) -> Stamp | None:
+    """Of a file or folder as it is now; None where there is none."""
+    try:
+        info = os.stat(path)
+    except OSError as e:
+        if e.errno in _NOWHERE:
+            return None
+        raise
+    return Stamp(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns // 1_000_000)
 
 
 def swap_file(root: str) -> str:

@@ -10,6 +10,11 @@ While the journal is in force a reader looks through `PublishedFiles`: in state 
 `published` at the new one. A broker that starts on the store writes `lock` again, and its own recovery cuts off what is
 incomplete: so the journal is in force only while `lock` is empty and `abort` is there. Paths in the journal are relative to the
 store's root.
+
+What a reader sees must be of one moment: `look` says what counts now, `Moment` whether that changed since. Every append empties
+`lock` before it writes anything else, and writes it again when all is done; a store that takes another's place has a `lock` of
+its own. So the size and time of `lock` tell a reader that what it listed, or read, is of one store. Only while `lock` is empty
+those of the journal are compared too.
 """
 
 from __future__ import annotations
@@ -20,22 +25,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, TypeVar
 
-from store_core.errors import CorruptStoreError, StoreError
-from store_core.files import Entry, Files
+from store_core.errors import CorruptStoreError, StoreChangedError, StoreError
+from store_core.files import Entry, Files, LocalFiles, Stamp, stamp
 
 __all__ = [
     "ABORT",
     "JOURNAL",
     "LOCK",
     "Journal",
+    "Moment",
     "PublishedFiles",
     "Unpublished",
+    "at_one_moment",
     "decode_journal",
     "encode_journal",
     "in_force",
+    "look",
     "published",
     "read_journal",
-    "unpublished",
 ]
 
 JOURNAL: Final = ".rmq-journal.json"
@@ -43,6 +50,7 @@ LOCK: Final = "lock"
 ABORT: Final = "abort"
 _FORMAT: Final = 1
 _MOST: Final = 64 << 20
+_TRIES: Final = 10
 _T = TypeVar("_T")
 _STATES: Final = ("publishing", "published")
 
@@ -87,6 +95,8 @@ def read_journal(files: Files, root: str) -> Journal | None:
         return None
     try:
         return decode_journal(files.read(path, 0, _MOST))
+    except StoreChangedError:  # its writer has just removed it
+        return None
     except CorruptStoreError as e:
         raise e.at(path) from None
 
@@ -99,28 +109,104 @@ def in_force(files: Files, root: str) -> bool:
 @dataclass(frozen=True)
 class Unpublished:
     """What a reader must not take as it stands, by absolute paths. ends: files whose bytes from there on count as zeros.
-    instead: files that stand elsewhere still.
+    instead: files that stand elsewhere still. gone: files that do not count. is_old: the store before the append is seen, and
+    for good: whatever is written later stands behind `ends`, or in files that were not there.
     """
 
     ends: Mapping[str, int]
     instead: Mapping[str, str]
+    gone: frozenset[str] = frozenset()
+    is_old: bool = False
 
 
-def unpublished(files: Files, path: str) -> Unpublished | None:
-    """What a reader of the store at `path`, its root or its commitlog alone, must not take as it stands; None for nothing: no
-    append is under way, and none was cut off.
+@dataclass(frozen=True)
+class Moment:
+    """What a reader found of the writers of the store at `path`. root: where lock and journal are. lock, journal: as they were;
+    None where there was none, or, for the journal, where it does not count. folder: `path` itself, if there was no lock.
+    unpublished: None for nothing: no append was under way, and none was cut off.
     """
-    root = path if files.size(os.path.join(path, JOURNAL)) is not None else os.path.dirname(path)
-    journal = read_journal(files, root)
-    if journal is None or not in_force(files, root):
-        return None
 
+    path: str
+    root: str
+    lock: Stamp | None
+    folder: Stamp | None
+    journal: Stamp | None
+    unpublished: Unpublished | None
+
+    def lasts(self) -> bool:
+        """Whether nobody has begun, published or finished an append since, or put another store into the place."""
+        lock = stamp(os.path.join(self.root, LOCK))
+        if lock is None or self.lock is None:
+            return lock is self.lock and not self._is_replaced(lock)
+        if not lock.is_same(self.lock):
+            return False
+        return lock.size > 0 or _same(stamp(os.path.join(self.root, JOURNAL)), self.journal)
+
+    def check_place(self) -> None:
+        """Errors: StoreChangedError where another store has taken the place."""
+        if self._is_replaced(stamp(os.path.join(self.root, LOCK))):
+            raise StoreChangedError(f"{self.path}: another store has taken this one's place since it was listed. Open it again")
+
+    def check(self) -> None:
+        """Errors: StoreChangedError unless the moment lasts."""
+        if not self.lasts():
+            self.check_place()
+            raise StoreChangedError(
+                f"{self.path}: messages were appended, or a broker was started, since the store was listed. Open it again"
+            )
+
+    def _is_replaced(self, lock: Stamp | None) -> bool:
+        if self.lock is not None:
+            return lock is None or (lock.inode != self.lock.inode and not lock.is_same(self.lock))
+        folder = stamp(self.path)
+        return folder is None or self.folder is None or not folder.is_of(self.folder)
+
+
+def _same(found: Stamp | None, before: Stamp | None) -> bool:
+    return found is before if found is None or before is None else found.is_same(before)
+
+
+def look(path: str) -> Moment:
+    """What counts now of the store at `path`, its root or its commitlog alone."""
+    root, lock, folder = path, stamp(os.path.join(path, LOCK)), None
+    if lock is None and stamp(os.path.join(path, "commitlog")) is None:
+        root = os.path.dirname(path)
+        lock = stamp(os.path.join(root, LOCK))
+    if lock is None:
+        root, folder = path, stamp(path)
+    if lock is None or lock.size > 0:
+        return Moment(path, root, lock, folder, None, None)
+    before = stamp(os.path.join(root, JOURNAL))
+    journal = read_journal(LocalFiles(), root)  # with no file open yet: another journal may have taken its place
+    return Moment(path, root, lock, folder, before, None if journal is None else _unpublished(journal, root))
+
+
+def at_one_moment(make: Callable[[], _T], moment: Callable[[], Moment], again: Callable[[], None]) -> _T:
+    """What `make` gives if the moment that it was made in lasts to its end; else that is done once more, after `again`.
+
+    Errors: StoreChangedError where no moment lasts as long.
+    """
+    for _ in range(_TRIES):
+        try:
+            made = make()
+        except Exception:
+            if moment().lasts():
+                raise
+        else:
+            if moment().lasts():
+                return made
+        again()
+    raise StoreChangedError(f"{moment().path}: {_TRIES} times an append came in between. Try again when it is done")
+
+
+def _unpublished(journal: Journal, root: str) -> Unpublished:
     def at(path: str) -> str:
         return os.path.join(root, path)
 
     if journal.state == "publishing":
-        return Unpublished({at(p): end for p, (end, _) in journal.ends.items()}, {})
-    return Unpublished({}, {at(new): at(old) for old, new in journal.moves})
+        gone = frozenset[str]() if journal.unclean else frozenset({at(ABORT)})
+        return Unpublished({at(p): end for p, (end, _) in journal.ends.items()}, {}, gone, is_old=True)
+    return Unpublished({}, {at(new): at(old) for old, new in journal.moves}, frozenset({at(ABORT)}))
 
 
 def published(files: Files, unpublished: Unpublished | None) -> Files:
@@ -135,6 +221,7 @@ class PublishedFiles:
         self._files = files
         self._ends = unpublished.ends
         self._instead = unpublished.instead
+        self._gone = unpublished.gone
         self._names: dict[str, dict[str, bool]] = {}
         """By folder: what is to be in it, and whether that is a folder."""
         for path in self._instead:
@@ -163,7 +250,7 @@ class PublishedFiles:
         self._files.reads = value
 
     def list(self, folder: str) -> list[Entry]:
-        found = {e.name: e for e in self._files.list(folder)}
+        found = {e.name: e for e in self._files.list(folder) if e.path not in self._gone}
         for name, is_folder in self._names.get(folder, {}).items():
             path = os.path.join(folder, name)
             if is_folder:
@@ -177,6 +264,8 @@ class PublishedFiles:
         return path if found is None and path in self._names else found
 
     def size(self, path: str) -> int | None:
+        if path in self._gone:
+            return None
         elsewhere = self._instead.get(path)
         found = None if elsewhere is None else self._files.size(elsewhere)
         return self._files.size(path) if found is None else found

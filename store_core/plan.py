@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from store_core.decode import Context
 from store_core.indexfile import OpenIndex
-from store_core.journal import Unpublished
+from store_core.journal import Moment, Unpublished
 from store_core.light import LightSlice
 from store_core.options import ReadOptions
 from store_core.predicates import Predicate
@@ -278,8 +278,13 @@ class Spec:
     """Of the table verify."""
     light: tuple[LightSlice, ...] = ()
     """Where not empty: of a walk's records only those that were dispatched to one of these light message queues count."""
-    unpublished: Unpublished | None = None
-    """What a writer has not published yet, though it stands in the files."""
+    moment: Moment | None = None
+    """Of what moment the plan is."""
+
+    @property
+    def unpublished(self) -> Unpublished | None:
+        """What a writer had not published yet, though it stands in the files."""
+        return None if self.moment is None else self.moment.unpublished
 
     def with_facts(self, facts: StoreFacts, records_until: int) -> Spec:
         """The spec of a check."""

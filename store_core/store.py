@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -16,11 +16,11 @@ from store_core.coverage import Coverage, cover
 from store_core.decode import Context
 from store_core.errors import CorruptStoreError, OptionError
 from store_core.execute import read_task
-from store_core.files import LocalFiles, local_path
+from store_core.files import LocalFiles, local_name, local_path
 from store_core.hashing import key_hash
 from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_files, open_index
 from store_core.info import describe
-from store_core.journal import published, unpublished
+from store_core.journal import at_one_moment, look, published
 from store_core.listing import list_store
 from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
 from store_core.onekey import as_table, read_record
@@ -40,6 +40,7 @@ from store_core.verify import plan_verify
 __all__ = ["Store", "open_store", "schema_of"]
 
 _FEW: Final = 100
+_T = TypeVar("_T")
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
@@ -67,14 +68,32 @@ def open_store(path: str | os.PathLike[str], **options: Any) -> Store:
 
 
 class Store:
-    """One opened store. Not for several threads at once. What it says of its files is what they were when it was opened."""
+    """One opened store. Not for several threads at once. What it says of its files is what they were when it was opened; what
+    was appended since is seen from the next plan, lookup, check or `info` on.
+    """
 
     def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+        self._name = local_name(path)
         self._given = dict(options)
         self.options = parse_options(self._given)
-        self.path = local_path(path)
-        self.unpublished = unpublished(LocalFiles(), self.path)
-        self.files = published(LocalFiles(), self.unpublished)
+        self._open()
+
+    def _open(self) -> None:
+        self._look()
+        at_one_moment(self._list, lambda: self.moment, self._look)
+
+    def _open_again(self) -> None:
+        self.moment.check_place()
+        self._open()
+
+    def _look(self) -> None:
+        self.path = local_path(self._name)
+        self.moment = look(self.path)
+
+    def _list(self) -> None:
+        for name in [name for name, value in vars(Store).items() if isinstance(value, functools.cached_property)]:
+            self.__dict__.pop(name, None)
+        self.files = published(LocalFiles(), self.moment.unpublished)
         listing = list_store(self.files, self.path, self.options)
         self.root = listing.root
         self.log = listing.log
@@ -82,6 +101,13 @@ class Store:
         self.overlaps = listing.overlaps
         self._index: dict[tuple[Any, ...], IndexView] = {}
         self._holes: dict[tuple[tuple[int, int], ...], HoleKeys | None] = {}
+
+    def at_one_moment(self, make: Callable[[], _T]) -> _T:
+        """What `make` gives of the store where no append comes in between; with the files listed anew if one has come.
+
+        Errors: StoreChangedError where another store has taken this one's place, or appends come in again and again.
+        """
+        return at_one_moment(make, lambda: self.moment, self._open_again)
 
     # --- what is read once per open
 
@@ -193,8 +219,15 @@ class Store:
         self, where: Where | None = None, columns: Sequence[str] | None = None, table: str | None = None, **options: Any
     ) -> Plan:
         """How a read would be done; see `scan` for the arguments. Nothing is decoded yet."""
+        return self.at_one_moment(lambda: self._plan(where, columns, table, options))
+
+    def _plan(self, where: Where | None, columns: Sequence[str] | None, table: str | None, options: Mapping[str, Any]) -> Plan:
         spec = self._spec(where, columns, table, options)
         return _PLANNERS[spec.table](self, spec)
+
+    def _rows(self, plan: Plan) -> pa.Table:
+        batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
+        return pa.Table.from_batches(batches, plan.schema)
 
     def scan(
         self, where: Where | None = None, columns: Sequence[str] | None = None, table: str | None = None, **options: Any
@@ -204,10 +237,11 @@ class Store:
         `where`: (column, op, value) conditions, ANDed; ops =, !=, <, <=, >, >=, in, is null, is not null; times as aware
         datetimes or ms. `columns`: the result's columns, in that order; None for all. `table`: messages, consumequeue or index.
         `options`: more options for this read, over those of `open_store`.
-        Errors: OptionError; CorruptStoreError while reading, in mode FAILFAST.
+        Errors: OptionError; while reading CorruptStoreError, in mode FAILFAST, or StoreChangedError for an append in between.
         """
         plan = self.plan(where, columns, table, **options)
-        batches = (batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files))
+        files = self.files
+        batches = (batch for task in plan.tasks for batch in read_task(plan.spec, task, files))
         return pa.RecordBatchReader.from_batches(plan.schema, batches)
 
     def explain(
@@ -222,7 +256,7 @@ class Store:
 
         Counts come from queue entries and file sizes (`countedFrom` says so); `exact` walks the whole log instead.
         """
-        return describe(self, exact)
+        return self.at_one_moment(lambda: describe(self, exact))
 
     def verify(self, **options: Any) -> pa.Table:
         """The store checked against itself: a row per finding, with what a broker would make of it; see `findings.KINDS`.
@@ -232,10 +266,8 @@ class Store:
         """
         taken = {option.name.lower() for option in OPTIONS if "verify" in option.tables}
         given = {name: value for name, value in self._given.items() if name.lower() in taken}
-        spec = self._spec_of(parse_options({**given, **options, "table": "verify"}), None, None)
-        plan = plan_verify(self, spec)
-        batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
-        return pa.Table.from_batches(batches, plan.schema)
+        read = parse_options({**given, **options, "table": "verify"})
+        return self.at_one_moment(lambda: self._rows(plan_verify(self, self._spec_of(read, None, None))))
 
     def lookup(
         self,
@@ -254,18 +286,20 @@ class Store:
             raise OptionError(f"lookup wants a topic and a key as text, not {topic!r} and {key!r}")
         low = None if start is None else to_ms(start, ceiling=True)
         high = None if end is None else to_ms(end)
-        if not options and (found := self._lookup_one(topic, key, low, high, columns)) is not None:
-            return found
-        where: list[tuple[str, str, Any]] = [("topic", "=", topic)]
-        if low is not None:
-            where.append(("storeTimestamp", ">=", low))
-        if high is not None:
-            where.append(("storeTimestamp", "<=", high))
-        plan = self.plan(where, columns, table="messages", **{**options, "keys": [key]})
-        batches = [batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files)]
-        table = pa.Table.from_batches(batches, plan.schema)
-        # index and walks come one after the other
-        return table.sort_by("commitLogOffset") if "commitLogOffset" in table.column_names else table
+
+        def find() -> pa.Table:
+            if not options and (found := self._lookup_one(topic, key, low, high, columns)) is not None:
+                return found
+            where: list[tuple[str, str, Any]] = [("topic", "=", topic)]
+            if low is not None:
+                where.append(("storeTimestamp", ">=", low))
+            if high is not None:
+                where.append(("storeTimestamp", "<=", high))
+            table = self._rows(self._plan(where, columns, "messages", {**options, "keys": [key]}))
+            # index and walks come one after the other
+            return table.sort_by("commitLogOffset") if "commitLogOffset" in table.column_names else table
+
+        return self.at_one_moment(find)
 
     def _lookup_one(
         self, topic: str, key: str, low: int | None, high: int | None, columns: Sequence[str] | None
@@ -346,7 +380,7 @@ class Store:
             where=parse_where(where, schema),
             selection=read.selection,
             broker_name=read.broker_name or self.broker_name,
-            unpublished=self.unpublished,
+            moment=self.moment,
         )
 
 
