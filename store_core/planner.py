@@ -79,15 +79,15 @@ def _plan_places(store: Store, spec: Spec, asked: Asked, notes: list[str]) -> Pl
             f"{len(places) - len(inside)} commitLogOffsets are outside of the log, "
             f"[{store.log.min_offset}, {store.log.max_offset})"
         )
-    return Plan(spec, _packed(spec, _place_pieces(inside)), tuple(notes))
+    return Plan(spec, _packed(spec, _place_pieces(inside, named=True)), tuple(notes))
 
 
 def _within(bounds_: Range, value: int) -> bool:
     return (bounds_.low is None or value >= bounds_.low) and (bounds_.high is None or value <= bounds_.high)
 
 
-def _place_pieces(offsets: list[int]) -> list[Piece]:
-    return [Places(tuple(offsets[at : at + _PLACES_PER_PIECE])) for at in range(0, len(offsets), _PLACES_PER_PIECE)]
+def _place_pieces(offsets: list[int], *, named: bool = False) -> list[Piece]:
+    return [Places(tuple(offsets[at : at + _PLACES_PER_PIECE]), named) for at in range(0, len(offsets), _PLACES_PER_PIECE)]
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------------
@@ -274,10 +274,10 @@ def _log_pieces(store: Store, spec: Spec, asked: Asked, notes: list[str], ranges
             first, last = max(start, segment.base_offset, low - segment.lead), min(stop, segment.end_offset, high)
             if first >= last or i in skipped:
                 continue
-            # a range, or a file, begins with a record; a bound that a user gave need not
-            aligned = first == max(start, segment.base_offset)
+            # a range, or a file, begins with a record; a bound that a user gave, or a cut, need not
+            origin = max(start, segment.base_offset)
             for at in range(first, last, size):
-                pieces.append(LogRange(segment, at, min(at + size, last), aligned and at == first))
+                pieces.append(LogRange(segment, at, min(at + size, last), at if at == origin else origin))
         if i + 1 < len(segments) and segment.end_offset < (after := segments[i + 1]).base_offset:
             lost = (segment.end_offset, after.base_offset)
             if lost[0] < high and low < lost[1] and any(start < lost[1] and lost[0] < stop for start, stop in ranges):

@@ -25,7 +25,7 @@ from store_core.listing import list_store
 from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
 from store_core.onekey import as_table, read_record
 from store_core.options import OPTIONS, ReadOptions, parse_options
-from store_core.plan import Plan, Spec
+from store_core.plan import Plan, Spec, Task, joined
 from store_core.planner import plan_messages
 from store_core.predicates import Range, Where, parse_where, to_ms
 from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
@@ -207,7 +207,7 @@ class Store:
         Errors: OptionError; CorruptStoreError while reading, in mode FAILFAST.
         """
         plan = self.plan(where, columns, table, **options)
-        batches = (batch for task in plan.tasks for batch in read_task(plan.spec, task, self.files))
+        batches = (batch for piece in joined(plan.tasks) for batch in read_task(plan.spec, Task((piece,)), self.files))
         return pa.RecordBatchReader.from_batches(plan.schema, batches)
 
     def explain(

@@ -24,7 +24,7 @@ from store_core import CorruptStoreError, Store, StoreError, StoreNotFoundError,
 from store_core.fastjson import loads_fastjson
 from tests import damage
 from tests.synthetic import Built, Message, build_store
-from tests.synthetic.messages import compress
+from tests.synthetic.messages import compress, encode_record
 
 SLOTS = 3
 ENTRIES = 40 + 4 * SLOTS
@@ -297,3 +297,32 @@ def test_a_store_that_vanishes(built: Built) -> None:
         store.scan().read_all()
     with pytest.raises(StoreNotFoundError):
         open_store(built.root)
+
+
+# --- bodies that look like records ---------------------------------------------------------------------------------------
+
+
+def test_a_body_that_forges_a_record_at_a_cut(tmp_path: Path) -> None:
+    """A producer sees where its messages come to stand, and can aim at a cut of the log. More: `test_boundaries`."""
+    length, at = 5000, 3000
+
+    def build(body: bytes) -> Built:
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        bodies = [b"x" * 500, body, b"y" * 300]
+        return build_store(tmp_path / "s", [message(0, body=each) for each in bodies], mappedFileSizeCommitLog=8192)
+
+    real = build(bytes(length)).records[1]
+    place = real.commitLogOffset + 88 + at
+    size = len(real.record) - 88 - at
+    bare = len(encode_record(Message(topic="Payments", body=b"FORGED", properties=b"PAD\1"), place, 7))
+    forged = encode_record(Message(topic="Payments", body=b"FORGED", properties=b"PAD\1" + b"p" * (size - bare)), place, 7)
+    built = build(b"b" * at + forged[: length - at])  # the message's own topic and properties end the forged one's properties
+    there = [record.commitLogOffset for record in built.records]
+    for cut in (place - 1, place, place - at, 1000):
+        plan = open_store(built.root).plan(maxPartitionBytes=cut)
+        rows = [row for task in plan.tasks for batch in plan.read(task) for row in batch.to_pylist()]
+        assert [(row["topic"], row["commitLogOffset"]) for row in rows] == [("T", offset) for offset in there]
+        assert "error" not in open_store(built.root).verify(maxPartitionBytes=cut)["severity"].to_pylist()
+    assert open_store(built.root).scan(where=[("commitLogOffset", "=", place)]).read_all().num_rows == 0
+    later = open_store(built.root).scan(where=[("commitLogOffset", ">=", place)]).read_all()
+    assert later["commitLogOffset"].to_pylist() == there[2:]
