@@ -47,6 +47,9 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
     if asked.impossible and not lmq:
         return Plan(spec, (), ("the conditions exclude each other: nothing is read",))
     notes: list[str] = []
+    if not asked.time.is_all and not store.times_ascend:
+        asked = replace(asked, time=Range())
+        notes.append("times do not ascend along the log: nothing is left out by them")
     if lmq:
         return _plan_lmq(store, spec, asked, lmq, notes)
     if asked.places is not None:
@@ -200,13 +203,14 @@ def _entries_tell(spec: Spec, asked: Asked) -> bool:
     Without a topic the log is read, that no damage in it stays unseen.
     """
     options, selection = spec.options, spec.selection
-    of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags)
+    times = (selection.starting_timestamp, selection.ending_timestamp)
+    of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags, *times)
     return (
         options.index == "trust"
         and options.mode == "FAILFAST"  # a corrupt record's row, or lack of one, is known when it has been read
         and not (options.verify_crc or options.expand_batches)
         and _IN_ENTRIES.issuperset({*spec.schema.names, *(p.column for p in spec.where)})
-        and all(values is None for values in of_messages)
+        and all(value is None for value in of_messages)
         and asked.time.is_all
     )
 
