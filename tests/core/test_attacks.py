@@ -13,6 +13,7 @@ import struct
 import time
 import tracemalloc
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,28 @@ def test_a_store_of_bombs(tmp_path: Path, name: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24 << 20 and pa.default_memory_pool().bytes_allocated() - before < 8 << 20
+
+
+@pytest.mark.parametrize(("count", "size"), [(40, 8), (6, 60)])
+@pytest.mark.parametrize("expand", [False, True])
+def test_memory_is_bounded_though_bodies_are_compressed(tmp_path: Path, count: int, size: int, expand: bool) -> None:
+    """With default options: all bodies of one buffer together are many times as large as a batch may be."""
+    stored = zlib.compress(bytes(size << 20), 9)
+    flags = 1 | 3 << 8
+    root = build_store(
+        tmp_path / "s",
+        [message(n, body=stored, sysFlag=flags) for n in range(count)],
+        mappedFileSizeCommitLog=4 << 20,
+    ).root
+    rows = []
+    before = pa.default_memory_pool().bytes_allocated()
+    for batch in open_store(root).scan(columns=["queueOffset", "body"], expandBatches=expand):
+        assert batch.nbytes < (32 + size + 1) << 20
+        assert pa.default_memory_pool().bytes_allocated() - before < 3 * (32 + size) << 20
+        assert all(len(body.as_buffer()) == size << 20 for body in batch.column("body"))
+        rows += batch.column("queueOffset").to_pylist()
+        del batch
+    assert rows == list(range(count))
 
 
 def test_quotes_without_end_take_linear_time() -> None:
