@@ -258,8 +258,8 @@ def fill(
     reached("index written")
     before = (read_checkpoint(files, existing.root) if existing else None) or Checkpoint()
     checkpoint = Checkpoint(
-        physic_msg_timestamp=placer.last_timestamp,
-        logics_msg_timestamp=placer.last_timestamp,
+        physic_msg_timestamp=placer.end_timestamp,
+        logics_msg_timestamp=placer.end_timestamp,
         index_msg_timestamp=index.full_until or before.index_msg_timestamp,
         master_flushed_offset=before.master_flushed_offset,
         confirm_phy_offset=placer.log_end,

@@ -33,7 +33,7 @@ from store_core.layout import (
 from store_core.properties import Pairs, Uniform, split
 from store_core.schema import EXTRA_COLUMNS, MESSAGES, TIMESTAMP
 
-__all__ = ["TIME_LIMIT_MS", "Context", "Parts", "Unreadable", "columns", "host_text"]
+__all__ = ["TIME_LIMIT_MS", "Context", "Parts", "Unreadable", "bodies", "columns", "host_text"]
 
 Bool = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
@@ -42,6 +42,10 @@ _PLACES: Final[Any] = RECORD_HEADS[0].fields
 _V6: Final = V6_BORN_FLAG | V6_STORE_FLAG
 TIME_LIMIT_MS: Final = (1 << 63) // 1000 - 1
 """Beyond this a time in ms is no timestamp('us'); about the year 294,000."""
+
+
+_LONGEST_ARRAY: Final = (1 << 31) - 1
+"""Bytes of all values of a binary array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,25 +336,43 @@ def _topic(parts: Parts, context: Context) -> Made:
     return ragged.text(ragged.binary(parts.buffer, parts.topic_start, parts.topic_length))
 
 
-def _body(parts: Parts, context: Context) -> Made:
+def bodies(parts: Parts, context: Context, most: int | None = None) -> tuple[pa.Array, list[Unreadable], int]:
+    """(the bodies of the first records, those that can't be given, of how many records): all, or as many as make `most` bytes
+    when decompressed; the last of them may go beyond it.
+    """
     stored = ragged.binary(parts.buffer, parts.body_start, parts.body_length)
-    if context.raw_body:
-        return stored
     sys_flag = parts.heads["sysFlag"]
     squeezed = np.flatnonzero((sys_flag & COMPRESSED_FLAG != 0) & (parts.body_length > 0))
-    if not len(squeezed):
-        return stored
+    if context.raw_body or not len(squeezed):
+        return stored, [], len(parts)
     bad: list[Unreadable] = []
     plain: list[bytes | None] = []
-    for i in squeezed:
+    count, made = len(parts), 0
+    room = _LONGEST_ARRAY - int(parts.body_length.sum())
+    for i in squeezed.tolist():
+        if most is not None and made >= most:
+            count = i
+            break
         try:
-            plain.append(codecs.decompress(stored[int(i)].as_py(), int(sys_flag[i]), context.max_decompressed_size))
+            limit = min(context.max_decompressed_size, max(room - made, 0))
+            body = codecs.decompress(stored[i].as_py(), int(sys_flag[i]), limit)
+            plain.append(body)
+            made += len(body)
         except CorruptStoreError as e:
             plain.append(None)
-            bad.append(Unreadable(int(i), e.reason, e.hint))
-    source = np.arange(len(parts))
-    source[squeezed] = len(parts) + np.arange(len(squeezed))
-    return pa.concat_arrays([stored, pa.array(plain, type=pa.binary())]).take(pa.array(source)), bad
+            bad.append(Unreadable(i, e.reason, e.hint))
+    inflated = pa.array(plain, type=pa.binary())
+    if len(inflated) == count:
+        return inflated, bad, count
+    source = np.arange(count)
+    source[squeezed[: len(plain)]] = count + np.arange(len(plain))
+    plain.clear()  # memory
+    return pa.concat_arrays([stored.slice(0, count), inflated]).take(pa.array(source)), bad, count
+
+
+def _body(parts: Parts, context: Context) -> Made:
+    made, bad, _ = bodies(parts, context)
+    return made, bad
 
 
 def _property(name: str) -> Callable[[Parts, Context], Made]:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from store_core.boundaries import first_in, standing
 from store_core.consumequeue import Entries
 from store_core.coverage import Coverage
 from store_core.decode import Context, columns
@@ -91,7 +92,8 @@ def _log_range(spec: Spec, piece: LogRange, files: Files) -> Iterator[pa.RecordB
     behind = piece.segment.base_offset < spec.records_until
     log = Log((piece.segment,))
     check = _check(spec, piece if behind else None)
-    for found in read_range(files, log, piece.segment, piece.start, piece.stop, aligned=piece.aligned, records_behind=behind):
+    start = first_in(files, spec.root, piece.segment, piece.origin, piece.start, piece.stop)
+    for found in read_range(files, log, piece.segment, start, piece.stop, aligned=True, records_behind=behind):
         check()
         if isinstance(found, Gap):
             yield from report_gap(spec, files, found)
@@ -115,8 +117,11 @@ def _missing_range(spec: Spec, piece: MissingRange, files: Files) -> Iterator[pa
 
 
 def _places(spec: Spec, piece: Places, files: Files) -> Iterator[pa.RecordBatch]:
-    heads = [record_at(files, spec.log, offset) for offset in piece.offsets]
-    there = [head for head in heads if head is not None]
+    if piece.named:
+        there = standing(files, spec.root, spec.log, piece.offsets)
+    else:
+        heads = [record_at(files, spec.log, offset) for offset in piece.offsets]
+        there = [head for head in heads if head is not None]
     offsets = np.array([head.offset for head in there], dtype=np.int64)
     sizes = np.array([head.size for head in there], dtype=np.int64)
     for found in read_places(files, spec.log, offsets, sizes):
@@ -132,8 +137,7 @@ def _walk_instead(spec: Spec, files: Files, why: str, more: tuple[Predicate, ...
         for segment in spec.log:
             first, last = max(low, segment.base_offset), min(high, segment.end_offset)
             if first < last:
-                aligned = first == segment.base_offset
-                yield from _log_range(spec, LogRange(segment, first, last, aligned), files)
+                yield from _log_range(spec, LogRange(segment, first, last, segment.base_offset), files)
 
 
 def _queue_slice(spec: Spec, piece: QueueSlice, files: Files) -> Iterator[pa.RecordBatch]:

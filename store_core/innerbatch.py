@@ -31,13 +31,19 @@ def is_batch(parts: Parts) -> npt.NDArray[np.bool_]:
     return flagged
 
 
-def expand(parts: Parts, context: Context) -> tuple[Parts, npt.NDArray[np.intp], list[Unreadable]]:
-    """(inner messages as records, which record of `parts` each came from, records whose body is no row of messages)."""
+def expand(parts: Parts, context: Context, most: int) -> tuple[Parts, npt.NDArray[np.intp], list[Unreadable], int]:
+    """(inner messages as records, which record of `parts` each came from, records whose body is no row of messages, how many
+    records these are): the first ones, as many as make `most` bytes when decompressed; the last may go beyond it.
+    """
     records: list[bytes] = []
     source: list[int] = []
     bad: list[Unreadable] = []
     starts = parts.starts
+    made = count = 0
     for i in range(len(parts)):
+        if made >= most:
+            break
+        count += 1
         record = parts.record(i)
         head = bytearray(record[: int(parts.body_start[i] - starts[i])])
         body = record[len(head) : len(head) + int(parts.body_length[i])]
@@ -47,6 +53,7 @@ def expand(parts: Parts, context: Context) -> tuple[Parts, npt.NDArray[np.intp],
             if sys_flag & COMPRESSED_FLAG:
                 body = codecs.decompress(body, sys_flag, context.max_decompressed_size)
                 struct.pack_into(">i", head, _FIELDS["sysFlag"][1], sys_flag & ~COMPRESSED_FLAG)
+            made += len(body)
             inner = _messages(body)
         except CorruptStoreError as e:
             bad.append(Unreadable(i, e.reason, e.hint))
@@ -66,7 +73,7 @@ def expand(parts: Parts, context: Context) -> tuple[Parts, npt.NDArray[np.intp],
     at = np.cumsum(lengths) - lengths
     which = np.array(source, dtype=np.intp)
     offsets = parts.heads["commitLogOffset"].astype(np.int64)[which]
-    return Parts.locate(memory, at, offsets - at), which, bad
+    return Parts.locate(memory, at, offsets - at), which, bad, count
 
 
 def _messages(body: bytes) -> list[tuple[int, int, bytes, bytes]]:

@@ -32,6 +32,7 @@ __all__ = [
     "HoleKeys",
     "IndexView",
     "Led",
+    "ascends",
     "check_records",
     "index_keys",
     "subtract",
@@ -133,6 +134,19 @@ def _entry_start(log: Log, offset: int) -> int:
     return offset if segment is None else offset - segment.lead
 
 
+def ascends(times: Iterable[int]) -> bool:
+    """Whether times (ms) of records in log order ascend, but for the clock's tolerance: nothing can be told by them if not.
+
+    A live broker's clock may step back by so much at any time; what was written with allowUnorderedTimes, by any amount.
+    """
+    highest = None
+    for time in times:
+        if highest is not None and time < highest - CLOCK_TOLERANCE_MS:
+            return False
+        highest = time if highest is None else max(highest, time)
+    return True
+
+
 def union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The same bytes as ranges [start, stop) that ascend and do not touch."""
     merged: list[tuple[int, int]] = []
@@ -172,8 +186,8 @@ class Led:
 def index_keys(files: Files, view: IndexView, hashes: Iterable[int], time: Range) -> tuple[list[Led], list[str]]:
     """Where the index says that any of the key hashes is, and which files were skipped.
 
-    `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped. A hash is not a key:
-    rows have to be checked. Errors: IndexDamage.
+    `time`: storeTimestamp in ms. Files without such times, widened by the clock's tolerance, are skipped; no range may be
+    asked for where the log's times do not ascend. A hash is not a key: rows have to be checked. Errors: IndexDamage.
     """
     low = None if time.low is None else time.low - CLOCK_TOLERANCE_MS
     high = None if time.high is None else time.high + CLOCK_TOLERANCE_MS

@@ -91,7 +91,8 @@ class Density:
 class Placer:
     """Gives places to batches of records, in log order.
 
-    file_size: of a commitlog file. log_end: where the next record goes. last_timestamp: the last record's storeTimestamp (ms).
+    file_size: of a commitlog file. log_end: where the next record goes. last_timestamp: the highest storeTimestamp (ms) of a
+    record. end_timestamp: the last record's.
     next_offsets: of the queues that are there already. keep_places, keep_offsets: take the commitLogOffsets (then `Density` has
     said that they hold) and queueOffsets that the records have.
     """
@@ -105,6 +106,7 @@ class Placer:
     times: Times = Times.REFUSE
 
     def __post_init__(self) -> None:
+        self.end_timestamp = self.last_timestamp
         self._known = dict(self.next_offsets)
         self._numbers: dict[_Queue, int] = {}
         self._next = np.empty(0, np.int64)
@@ -152,7 +154,7 @@ class Placer:
             moves = parked[records["queue"][late]] & (code[late] >= times[late])
             code[late] += np.where(moves, raised, 0)
             times[late] = highest[late]
-        self.last_timestamp = int(highest[-1])
+        self.last_timestamp, self.end_timestamp = int(highest[-1]), int(times[-1])
         return late
 
     # --- commitLogOffset

@@ -5,7 +5,7 @@ A plan may touch too much, never too little: every row is checked again against 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -41,18 +41,21 @@ __all__ = [
     "VerifyLog",
     "VerifyQueue",
     "VerifyStore",
+    "joined",
     "pack",
 ]
 
 
 @dataclass(frozen=True)
 class LogRange:
-    """Walk: the records of `segment` that start in [start, stop). `aligned`: a record begins at `start`."""
+    """Walk: the records of `segment` that start in [start, stop). `origin`: a place not behind `start` where a record, or a
+    gap, begins; whether one begins at `start` too is known only where both are the same.
+    """
 
     segment: Segment
     start: int
     stop: int
-    aligned: bool
+    origin: int
 
     @property
     def cost(self) -> int:
@@ -110,9 +113,13 @@ class EntrySlice:
 
 @dataclass(frozen=True)
 class Places:
-    """Gather: the records at these commitLogOffsets, ascending. Where no record stands there is none to give."""
+    """Gather: the records at these commitLogOffsets, ascending. Where no record stands there is none to give.
+
+    `named`: nothing but the question says that records start there, so that it has to be found out.
+    """
 
     offsets: tuple[int, ...]
+    named: bool = False
 
     @property
     def cost(self) -> int:
@@ -335,6 +342,23 @@ class Plan:
 
 
 _SHOWN = 20
+
+
+def joined(tasks: Iterable[Task]) -> Iterator[Piece]:
+    """The pieces of all tasks, in order, for one that reads them all: ranges of the log that were cut are one again."""
+    held: LogRange | None = None
+    for task in tasks:
+        for piece in task.pieces:
+            if held is not None:
+                if isinstance(piece, LogRange) and (piece.segment, piece.start) == (held.segment, held.stop):
+                    held = replace(held, stop=piece.stop)
+                    continue
+                yield held
+            held = piece if isinstance(piece, LogRange) else None
+            if held is None:
+                yield piece
+    if held is not None:
+        yield held
 
 
 def pack(pieces: list[Piece], most: int) -> tuple[Task, ...]:

@@ -47,6 +47,9 @@ def plan_messages(store: Store, spec: Spec) -> Plan:
     if asked.impossible and not lmq:
         return Plan(spec, (), ("the conditions exclude each other: nothing is read",))
     notes: list[str] = []
+    if not asked.time.is_all and not store.times_ascend:
+        asked = replace(asked, time=Range())
+        notes.append("times do not ascend along the log: nothing is left out by them")
     if lmq:
         return _plan_lmq(store, spec, asked, lmq, notes)
     if asked.places is not None:
@@ -79,15 +82,15 @@ def _plan_places(store: Store, spec: Spec, asked: Asked, notes: list[str]) -> Pl
             f"{len(places) - len(inside)} commitLogOffsets are outside of the log, "
             f"[{store.log.min_offset}, {store.log.max_offset})"
         )
-    return Plan(spec, _packed(spec, _place_pieces(inside)), tuple(notes))
+    return Plan(spec, _packed(spec, _place_pieces(inside, named=True)), tuple(notes))
 
 
 def _within(bounds_: Range, value: int) -> bool:
     return (bounds_.low is None or value >= bounds_.low) and (bounds_.high is None or value <= bounds_.high)
 
 
-def _place_pieces(offsets: list[int]) -> list[Piece]:
-    return [Places(tuple(offsets[at : at + _PLACES_PER_PIECE])) for at in range(0, len(offsets), _PLACES_PER_PIECE)]
+def _place_pieces(offsets: list[int], *, named: bool = False) -> list[Piece]:
+    return [Places(tuple(offsets[at : at + _PLACES_PER_PIECE]), named) for at in range(0, len(offsets), _PLACES_PER_PIECE)]
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------------
@@ -200,13 +203,14 @@ def _entries_tell(spec: Spec, asked: Asked) -> bool:
     Without a topic the log is read, that no damage in it stays unseen.
     """
     options, selection = spec.options, spec.selection
-    of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags)
+    times = (selection.starting_timestamp, selection.ending_timestamp)
+    of_messages = (selection.keys, selection.uniq_keys, selection.offset_msg_ids, selection.tags, *times)
     return (
         options.index == "trust"
         and options.mode == "FAILFAST"  # a corrupt record's row, or lack of one, is known when it has been read
         and not (options.verify_crc or options.expand_batches)
         and _IN_ENTRIES.issuperset({*spec.schema.names, *(p.column for p in spec.where)})
-        and all(values is None for values in of_messages)
+        and all(value is None for value in of_messages)
         and asked.time.is_all
     )
 
@@ -274,10 +278,10 @@ def _log_pieces(store: Store, spec: Spec, asked: Asked, notes: list[str], ranges
             first, last = max(start, segment.base_offset, low - segment.lead), min(stop, segment.end_offset, high)
             if first >= last or i in skipped:
                 continue
-            # a range, or a file, begins with a record; a bound that a user gave need not
-            aligned = first == max(start, segment.base_offset)
+            # a range, or a file, begins with a record; a bound that a user gave, or a cut, need not
+            origin = max(start, segment.base_offset)
             for at in range(first, last, size):
-                pieces.append(LogRange(segment, at, min(at + size, last), aligned and at == first))
+                pieces.append(LogRange(segment, at, min(at + size, last), at if at == origin else origin))
         if i + 1 < len(segments) and segment.end_offset < (after := segments[i + 1]).base_offset:
             lost = (segment.end_offset, after.base_offset)
             if lost[0] < high and low < lost[1] and any(start < lost[1] and lost[0] < stop for start, stop in ranges):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from store_core.asked import selected_topics
 from store_core.errors import OptionError, nearest
-from store_core.lookup import CLOCK_TOLERANCE_MS
+from store_core.lookup import CLOCK_TOLERANCE_MS, ascends
 from store_core.plan import Spec
 from store_core.predicates import Range
 from store_core.queues import Queue, bounds, first_at_or_after, read_entries
@@ -78,11 +78,19 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
 
 
 def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int) -> tuple[int, int]:
-    """[first, stop) narrowed by binary search, where the entry at the new bound proves it: a damaged one may have misled it."""
+    """[first, stop) narrowed by binary search, where the entry at the new bound proves it: a damaged one may have misled it.
+
+    Nothing is narrowed where the times that the search came by do not ascend.
+    """
+    seen: dict[int, int] = {}
+    whole = first, stop
 
     def stored(offset: int) -> int | None:
         head = read_head(store.files, store.log, offset)
-        return None if head is None else head.store_timestamp
+        if head is None:
+            return None
+        seen[offset] = head.store_timestamp
+        return head.store_timestamp
 
     if time.low is not None:
         earliest = time.low - CLOCK_TOLERANCE_MS
@@ -94,7 +102,7 @@ def _time_bounds(store: Store, time: Range, queue: Queue, first: int, stop: int)
         at = first_at_or_after(store.files, queue, latest + 1, store.log.min_offset, stored)
         if at < stop and (found := _time_of(store, queue, at)) is not None and found > latest:
             stop = max(at, first)
-    return first, stop
+    return (first, stop) if ascends(seen[offset] for offset in sorted(seen)) else whole
 
 
 def _time_of(store: Store, queue: Queue, number: int) -> int | None:

@@ -37,6 +37,7 @@ __all__ = [
     "Queue",
     "QueueFile",
     "bounds",
+    "entry_of",
     "first_at_or_after",
     "has_queue_files",
     "list_queues",
@@ -107,11 +108,15 @@ def list_queues(files: Files, root: str, topics: Collection[str] | None = None) 
         if topics is None:
             names = [entry.name for entry in files.list(folder) if entry.is_dir]
         else:
-            names = [name for name in set(topics) if name not in ("", ".", "..") and "/" not in name and "\0" not in name]
+            names = [name for name in set(topics) if _is_folder_name(name)]
         for topic in names:
             found.extend(_queues_of(files, folder, topic, batch))
     found.sort(key=lambda queue: (queue.topic, queue.queue_id, queue.batch))
     return tuple(found)
+
+
+def _is_folder_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def _queues_of(files: Files, folder: str, topic: str, batch: bool) -> Iterator[Queue]:
@@ -356,6 +361,34 @@ def first_at_or_after(
         return found is None or found >= timestamp_ms
 
     return units.offset_of(units.first(units.min_number(min_phys), late_enough))
+
+
+def entry_of(files: Files, root: str, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+    """(commitLogOffset, size) of one entry of a queue; None where there is none. That queue's folder alone is listed."""
+    if not _is_folder_name(topic) or queue_offset < 0:
+        return None
+    for kind, batch in _KINDS:
+        queue = Queue(topic, queue_id, batch, _number_named(files, f"{root}/{kind}/{topic}/{queue_id}"))
+        try:
+            unit = _unit_of(files, queue, queue_offset) if queue.files else None
+        except StoreChangedError:  # retention takes the oldest files of a live broker's queues
+            unit = None
+        if unit is not None and unit.is_valid and not unit.is_filler:
+            return unit.commit_log_offset, unit.size
+    return None
+
+
+def _unit_of(files: Files, queue: Queue, queue_offset: int) -> Unit | None:
+    if queue.batch:
+        units = _Units(files, queue, None)
+        number = units.first(0, lambda unit: unit.queue_offset >= queue_offset)
+        unit = units.unit(number) if number < len(units) else None
+        return unit if unit is not None and unit.queue_offset == queue_offset else None
+    place = queue_offset * queue.unit_size
+    file = next((file for file in reversed(queue.files) if file.base_offset <= place), None)
+    if file is None or file.base_offset % queue.unit_size or place + queue.unit_size > file.base_offset + file.length:
+        return None
+    return decode_unit(_read_all(files, file, place - file.base_offset, queue.unit_size), 0, False)
 
 
 # --- reading -------------------------------------------------------------------------------------------------------------

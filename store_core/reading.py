@@ -5,6 +5,9 @@ A range's records are those that *start* in it. Ranges of one file, put side by 
 however they are cut: a gap belongs to the range that the record before it belongs to, or to the one that begins at the file's
 start.
 
+Only a walk says where a record starts: bytes inside of a body may look like a record of their very place. So a range that
+begins anywhere is walked from a place before it where a record is known to start (`boundaries`), or from the file's start.
+
 What a gap means is told by what stands behind it. With records behind it, in this file or a later one, it is corruption. With
 none it is the log's end: zeros (a clean end), the torn head of a record that was never finished, or stale bytes of older
 records (`writeWithoutMmap`); a broker's recovery ends there too.
@@ -12,7 +15,7 @@ records (`writeWithoutMmap`); a broker's recovery ends there too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +29,7 @@ from store_core.framing import HEAD_PEEK, Stop, walk
 from store_core.records import diagnose, next_record, record_at
 from store_core.segments import Framing, Log, Segment
 
-__all__ = ["Found", "Gap", "last_segment_with_records", "read_places", "read_range"]
+__all__ = ["Found", "Gap", "last_segment_with_records", "reach", "read_places", "read_range"]
 
 _CHUNK: Final = 4 << 20
 """Bytes read at once: small enough for the caches, large enough for batches of thousands of records."""
@@ -69,22 +72,40 @@ def last_segment_with_records(files: Files, log: Log) -> int:
     return -1
 
 
+def reach(files: Files, log: Log, segment: Segment, origin: int, start: int) -> int:
+    """Where a walk from `origin`, where a record or a gap is known to begin, is when it gets to `start` or first beyond it."""
+    if origin >= start:
+        return origin
+    walk = read_range(files, log, segment, origin, start, aligned=True, records_behind=True)
+    while True:
+        try:
+            next(walk)
+        except StopIteration as e:
+            return int(e.value)
+
+
 def read_range(
-    files: Files, log: Log, segment: Segment, start: int, stop: int, *, aligned: bool, records_behind: bool
-) -> Iterator[Found | Gap]:
+    files: Files,
+    log: Log,
+    segment: Segment,
+    start: int,
+    stop: int,
+    *,
+    aligned: bool,
+    records_behind: bool,
+    origin: int | None = None,
+) -> Generator[Found | Gap, None, int]:
     """The records of `segment` that start in [start, stop), and the gaps that begin there.
 
-    `aligned`: a record (or gap) begins at `start`, as at a file's beginning; else the first record at or behind `start` is
-    looked for.
+    `aligned`: a record (or gap) begins at `start`, as at a file's beginning; else the walk begins at `origin`, where one does
+    begin (the file's start, if None), and what starts before `start` is passed over.
     `records_behind`: whether a later segment holds records.
+    The generator's own value: where the next range begins, at `stop` or behind it.
     """
     base, lead = segment.base_offset, segment.lead
     stop = min(stop, segment.end_offset)
     if not aligned:
-        first = next_record(files, log, segment, start + lead, stop + lead)
-        if first is None:
-            return
-        start = first - lead
+        start = reach(files, log, segment, base if origin is None else origin, start)
     position = start - base
     owed = False  # whether a record of this range ends here, so that a gap here is the range's as well
     again = -1  # where a record was that was being written when it was read first
@@ -93,7 +114,7 @@ def read_range(
     while position < stop - base or owed:
         peeking = position >= stop - base
         if peeking and not lead and record_at(files, log, base + position) is not None:
-            return
+            return base + position
         # a range may be one record long: no more is read than it and the head behind it
         ahead = min(len(buffer) - _SPARE, max(stop - base - position, need, lead + HEAD_PEEK), segment.length - position)
         got = files.read_into(segment.path, position, memoryview(buffer)[:ahead])
@@ -108,7 +129,7 @@ def read_range(
                 parts = parts.take(slice(0, bad))
             if len(parts):
                 if peeking:
-                    return
+                    return base + position
                 yield Found(segment, parts)
         position += at
         owed = position < segment.length
@@ -129,7 +150,7 @@ def read_range(
                 need = walked.need
                 continue
         if why is Stop.BLANK and _closes(files, log, segment, base + position):
-            return
+            return segment.end_offset
         behind = next_record(files, log, segment, base + position + lead + 1)
         # a broker that runs writes one record behind the other: with one behind it, or not, this one may be whole by now
         if again != position and record_at(files, log, base + position + lead) is not None:
@@ -139,6 +160,7 @@ def read_range(
         owed = False
         if gap is not None:
             yield gap
+    return base + position
 
 
 def _closes(files: Files, log: Log, segment: Segment, offset: int) -> bool:

@@ -109,7 +109,8 @@ def next_record(files: Files, log: Log, segment: Segment, offset: int, before: i
         position = files.next_data(segment.path, position)
         if position is None or position >= segment.length:
             return None
-        data = files.read(segment.path, position, min(_SEARCH, segment.length - position))
+        wanted = max(end - position, 0) + MIN_RECORD_SIZE  # up to the head of a record that starts before `before`
+        data = files.read(segment.path, position, min(_SEARCH, segment.length - position, wanted))
         if len(data) < MIN_RECORD_SIZE:
             return None
         at = len(data) if data == _ZEROS[: len(data)] else 0

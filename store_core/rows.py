@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from store_core import innerbatch
 from store_core.checksums import crc_faults
-from store_core.decode import Context, Parts, Unreadable, columns
+from store_core.decode import Context, Parts, Unreadable, bodies, columns
 from store_core.errors import CorruptStoreError, StoreWarning
 from store_core.files import Files
 from store_core.plan import Spec
@@ -27,6 +27,9 @@ __all__ = ["corrupt_row", "message_rows", "report", "report_gap", "row_batch", "
 
 _RAW_LIMIT: Final = 1 << 20
 """Bytes of a corrupt range that its row holds; the reason says so where there are more."""
+_INFLATED: Final = 32 << 20
+"""Bytes of decompressed bodies in a batch, and of one more body."""
+_MOST_ROWS: Final = 1 << 14
 _CHEAP: Final = ("queueId", "queueOffset", "commitLogOffset", "storeTimestamp", "sysFlag", "storeSize", "topic")
 _FAILFAST_HINT: Final = "mode=PERMISSIVE gives such ranges as rows and reads on, DROPMALFORMED leaves them out"
 
@@ -39,60 +42,117 @@ def message_rows(spec: Spec, found: Found) -> Iterator[pa.RecordBatch]:
         whole = parts.take(np.flatnonzero(batches))
         parts = parts.take(np.flatnonzero(~batches))
         if len(parts):
-            yield from _rows(spec, found, parts, context, None)
-        inner, source, bad = innerbatch.expand(whole, context)
-        yield from report(spec, found, whole, bad)
-        if len(inner):
-            yield from _rows(spec, found, inner, context, whole.take(source))
+            yield from _Rows(spec, found, parts, context, None).batches()
+        while len(whole):
+            inner, source, bad, count = innerbatch.expand(whole, context, _INFLATED)
+            yield from report(spec, found, whole, bad)
+            for at in range(0, len(inner), _MOST_ROWS):
+                some = slice(at, at + _MOST_ROWS)
+                yield from _Rows(spec, found, inner.take(some), context, whole.take(source[some])).batches()
+            whole = whole.take(slice(count, None))
         return
-    yield from _rows(spec, found, parts, context, None)
+    yield from _Rows(spec, found, parts, context, None).batches()
 
 
-def _rows(spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts | None) -> Iterator[pa.RecordBatch]:
-    """`outer`: for inner messages, the record that each of them stands in."""
-    bad: list[Unreadable] = []
-    kept: dict[str, pa.Array] = {}
-    keep = np.arange(len(parts))  # which of the first parts are left
-    first = parts
+class _Rows:
+    """Records on their way to rows: columns are made when they are asked for, of the records that are still left.
 
-    def get(name: str) -> pa.Array:
-        if name == spec.options.corrupt_column:
-            return pa.nulls(len(parts), CORRUPT_TYPE)
-        if name not in kept:
-            source = outer.take(keep) if outer is not None and name in ("storeSize", "rawRecord") else parts
-            made, failed = columns(source, (name,), context)
-            kept[name] = made[name]
-            bad.extend(Unreadable(int(keep[f.index]), f.reason, f.hint) for f in failed)
-        return kept[name]
+    `outer`: for inner messages, the record that each of them stands in.
+    """
 
-    for condition in _conditions(spec):
-        passes = condition(get)
-        if passes is None:
-            continue
-        chosen = np.flatnonzero(passes)
-        if len(chosen) < len(parts):
-            parts, keep = parts.take(chosen), keep[chosen]
-            kept = {name: array.take(pa.array(chosen)) for name, array in kept.items()}
-        if not len(parts):
-            if bad:
-                yield from report(spec, found, first if outer is None else outer, bad)
-            return
-    names = [name for name in spec.schema.names if name != spec.options.corrupt_column]
-    for name in names:
-        get(name)
-    if spec.options.verify_crc and len(parts):
-        bad.extend(Unreadable(int(keep[f.index]), f.reason) for f in crc_faults(parts if outer is None else outer.take(keep)))
-    if bad:
-        yield from report(spec, found, first if outer is None else outer, bad)
-        wrong = np.isin(keep, [f.index for f in bad])
-        good = pa.array(np.flatnonzero(~wrong))
-        kept = {name: kept[name].take(good) for name in names}
-        count = len(good)
-    else:
-        count = len(parts)
-    if count:
-        arrays = [kept[f.name] if f.name in kept else pa.nulls(count, f.type) for f in spec.schema]
-        yield row_batch(arrays, spec.schema, count)
+    def __init__(self, spec: Spec, found: Found, parts: Parts, context: Context, outer: Parts | None) -> None:
+        self._spec = spec
+        self._found = found
+        self._context = context
+        self._outer = outer
+        self._all = parts
+        self._parts = parts
+        self._keep = np.arange(len(parts))  # which of all parts are left
+        self._kept: dict[str, pa.Array] = {}
+        self._bad: list[Unreadable] = []
+        self._told: set[int] = set()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows. Where their bodies are compressed, no batch has many more bytes of them than `_INFLATED`."""
+        cheap, of_bodies = _conditions(self._spec)
+        self._choose(cheap)
+        squeezed = (of_bodies or "body" in self._spec.schema.names) and not self._context.raw_body
+        while squeezed and len(self._parts):
+            body, failed, count = bodies(self._parts, self._context, _INFLATED)
+            rest = None
+            if count < len(self._parts):
+                rest = self._parts.take(slice(count, None)), self._keep[count:], _cut(self._kept, slice(count, None))
+                self._parts, self._keep = self._parts.take(slice(count)), self._keep[:count]
+                self._kept = _cut(self._kept, slice(count))
+            self._add("body", body, failed)
+            del body
+            self._choose(of_bodies)
+            yield from self._finish()
+            if rest is None:
+                break
+            self._parts, self._keep, self._kept = rest
+        if not squeezed:
+            self._choose(of_bodies)
+            yield from self._finish()
+        yield from self._report()
+
+    def _get(self, name: str) -> pa.Array:
+        if name == self._spec.options.corrupt_column:
+            return pa.nulls(len(self._parts), CORRUPT_TYPE)
+        if name not in self._kept:
+            outside = self._outer is not None and name in ("storeSize", "rawRecord")
+            made, failed = columns(self._source() if outside else self._parts, (name,), self._context)
+            self._add(name, made[name], failed)
+        return self._kept[name]
+
+    def _add(self, name: str, made: pa.Array, failed: Iterable[Unreadable]) -> None:
+        self._kept[name] = made
+        self._bad.extend(Unreadable(int(self._keep[f.index]), f.reason, f.hint) for f in failed)
+
+    def _source(self) -> Parts:
+        """The records that stand in the log."""
+        return self._parts if self._outer is None else self._outer.take(self._keep)
+
+    def _choose(self, conditions: Iterable[Callable[[Get], Mask]]) -> None:
+        for condition in conditions:
+            if not len(self._parts):
+                return
+            passes = condition(self._get)
+            if passes is None:
+                continue
+            chosen = np.flatnonzero(passes)
+            if len(chosen) < len(self._parts):
+                self._parts, self._keep = self._parts.take(chosen), self._keep[chosen]
+                self._kept = {name: array.take(pa.array(chosen)) for name, array in self._kept.items()}
+
+    def _finish(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the records that are left, and what is known of those that can't be read."""
+        names = [name for name in self._spec.schema.names if name != self._spec.options.corrupt_column]
+        count = len(self._parts)
+        if count:
+            for name in names:
+                self._get(name)
+            if self._spec.options.verify_crc:
+                self._bad.extend(Unreadable(int(self._keep[f.index]), f.reason) for f in crc_faults(self._source()))
+        kept = self._kept
+        if self._bad:
+            yield from self._report()
+            good = np.flatnonzero(~np.isin(self._keep, [f.index for f in self._bad]))
+            kept = {name: kept[name].take(pa.array(good)) for name in names} if count else {}
+            count = len(good)
+        if count:
+            arrays = [kept[f.name] if f.name in kept else pa.nulls(count, f.type) for f in self._spec.schema]
+            yield row_batch(arrays, self._spec.schema, count)
+
+    def _report(self) -> Iterator[pa.RecordBatch]:
+        fresh = [fault for fault in self._bad if fault.index not in self._told]
+        if fresh:
+            self._told.update(fault.index for fault in fresh)
+            yield from report(self._spec, self._found, self._all if self._outer is None else self._outer, fresh)
+
+
+def _cut(kept: dict[str, pa.Array], which: slice) -> dict[str, pa.Array]:
+    return {name: array[which] for name, array in kept.items()}
 
 
 def row_batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
@@ -108,15 +168,13 @@ Get = Callable[[str], pa.Array]
 Mask = npt.NDArray[np.bool_] | None
 
 
-def _conditions(spec: Spec) -> list[Callable[[Get], Mask]]:
-    """All conditions on a row, those on cheap columns first."""
-    ordered = sorted(
-        spec.where, key=lambda p: (_CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP), p.column == "body")
-    )
-    checks: list[Callable[[Get], Mask]] = [functools.partial(_meets, predicate) for predicate in ordered]
+def _conditions(spec: Spec) -> tuple[list[Callable[[Get], Mask]], list[Callable[[Get], Mask]]]:
+    """(all conditions on a row but those on its body, cheap columns first; those on its body)."""
+    ordered = sorted(spec.where, key=lambda p: _CHEAP.index(p.column) if p.column in _CHEAP else len(_CHEAP))
+    checks: list[Callable[[Get], Mask]] = [functools.partial(_meets, p) for p in ordered if p.column != "body"]
     if spec.selection != Selection():
         checks.append(lambda get: selected(spec.selection, get))
-    return checks
+    return checks, [functools.partial(_meets, p) for p in ordered if p.column == "body"]
 
 
 def _meets(predicate: Predicate, get: Get) -> Mask:

@@ -22,10 +22,10 @@ from store_core.indexfile import IndexDamage, OpenIndex, Unusable, list_index_fi
 from store_core.info import describe
 from store_core.journal import at_one_moment, look, published
 from store_core.listing import list_store
-from store_core.lookup import HoleKeys, IndexView, index_keys, view_index
+from store_core.lookup import HoleKeys, IndexView, ascends, index_keys, view_index
 from store_core.onekey import as_table, read_record
 from store_core.options import OPTIONS, ReadOptions, parse_options
-from store_core.plan import Plan, Spec
+from store_core.plan import Plan, Spec, Task, joined
 from store_core.planner import plan_messages
 from store_core.predicates import Range, Where, parse_where, to_ms
 from store_core.queues import Queue, has_queue_files, list_queues, rocksdb_queue
@@ -121,6 +121,18 @@ class Store:
         """The storeTimestamp (ms) of each segment's first record; None where no record stands at its start."""
         heads = [read_head(self.files, self.log, s.base_offset + s.lead) for s in self.log]
         return [None if head is None else head.store_timestamp for head in heads]
+
+    @functools.cached_property
+    def times_ascend(self) -> bool:
+        """Whether times can narrow a read: those of the records at the ends of log files and index files ascend, but for the
+        clock's tolerance.
+        """
+        times = dict(zip((s.base_offset for s in self.log), self.first_times, strict=True))
+        for index in self.open_indexes(self.options)[0] if self.root is not None else ():
+            for offset in (index.begin_phy_offset, index.end_phy_offset):
+                head = read_head(self.files, self.log, offset)
+                times[offset] = None if head is None else head.store_timestamp
+        return ascends(time for _, time in sorted(times.items()) if time is not None)
 
     @functools.cached_property
     def has_queues(self) -> bool:
@@ -241,7 +253,7 @@ class Store:
         """
         plan = self.plan(where, columns, table, **options)
         files = self.files
-        batches = (batch for task in plan.tasks for batch in read_task(plan.spec, task, files))
+        batches = (batch for piece in joined(plan.tasks) for batch in read_task(plan.spec, Task((piece,)), files))
         return pa.RecordBatchReader.from_batches(plan.schema, batches)
 
     def explain(
@@ -313,7 +325,8 @@ class Store:
             return None
         try:
             wanted = key_hash(topic, key)
-            led, _ = index_keys(self.files, view, (wanted,), Range(low, high))
+            span = Range() if (low is None and high is None) or not self.times_ascend else Range(low, high)
+            led, _ = index_keys(self.files, view, (wanted,), span)
         except IndexDamage as e:
             self.distrust_index(e)
             return None

@@ -78,6 +78,9 @@ def plan_index(store: Store, spec: Spec) -> Plan:
     time = Range(low, high).clip(
         None if start is None else start - CLOCK_TOLERANCE_MS, None if end is None else end + CLOCK_TOLERANCE_MS
     )
+    if not time.is_all and not (store.times_ascend and all(f.begin_timestamp <= f.end_timestamp for f in opened)):
+        time = Range()
+        notes.append("times do not ascend along the log: no index file is left out by them")
     hashes = _hashes(spec)
     pieces: list[Piece] = []
     for i, index in enumerate(opened):

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from store_core.boundaries import first_in
 from store_core.checksums import crc_faults
 from store_core.files import Files
 from store_core.findings import ERROR, WARNING, Finding
@@ -30,9 +31,8 @@ def check_log(spec: Spec, facts: StoreFacts, piece: VerifyLog, files: Files) -> 
     behind = segment.base_offset < spec.records_until
     units, keys = UnitCheck(spec, facts, files), KeyCheck(spec, facts, files, piece.start)
     gaps: list[tuple[int, int]] = []
-    end = piece.start
-    aligned = piece.start == segment.base_offset
-    for found in read_range(files, Log((segment,)), segment, piece.start, piece.stop, aligned=aligned, records_behind=behind):
+    start = end = first_in(files, facts.root, segment, segment.base_offset, piece.start, piece.stop)
+    for found in read_range(files, Log((segment,)), segment, start, piece.stop, aligned=True, records_behind=behind):
         if isinstance(found, Gap):
             gaps.append((found.start, found.end))
             end = found.end

@@ -92,7 +92,12 @@ WRITE_OPTIONS: Final = (
     _option("maxHashSlotNum", "number", None, "Slots of an index file: 5000000, or the appended store's own."),
     _option("maxIndexNum", "number", None, "Entries of an index file: 20000000, or the appended store's own."),
     _option("allowUnclean", "boolean", "false", "Append to a store whose broker was not stopped cleanly."),
-    _option("allowUnorderedTimes", "boolean", "false", "Let storeTimestamp go back from one record to the next."),
+    _option(
+        "allowUnorderedTimes",
+        "boolean",
+        "false",
+        "Let storeTimestamp go back from one record to the next. A broker's queries by time may then miss messages.",
+    ),
 )
 
 _NAMES: Final = tuple(option.name for option in WRITE_OPTIONS)

@@ -60,6 +60,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "records",
         "reading",
         "queues",
+        "boundaries",
         "queueslots",
         "indexfile",
     ),

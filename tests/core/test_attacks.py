@@ -13,6 +13,7 @@ import struct
 import time
 import tracemalloc
 import warnings
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from store_core import CorruptStoreError, Store, StoreError, StoreNotFoundError,
 from store_core.fastjson import loads_fastjson
 from tests import damage
 from tests.synthetic import Built, Message, build_store
-from tests.synthetic.messages import compress
+from tests.synthetic.messages import compress, encode_record
 
 SLOTS = 3
 ENTRIES = 40 + 4 * SLOTS
@@ -152,6 +153,28 @@ def test_a_store_of_bombs(tmp_path: Path, name: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 24 << 20 and pa.default_memory_pool().bytes_allocated() - before < 8 << 20
+
+
+@pytest.mark.parametrize(("count", "size"), [(40, 8), (6, 60)])
+@pytest.mark.parametrize("expand", [False, True])
+def test_memory_is_bounded_though_bodies_are_compressed(tmp_path: Path, count: int, size: int, expand: bool) -> None:
+    """With default options: all bodies of one buffer together are many times as large as a batch may be."""
+    stored = zlib.compress(bytes(size << 20), 9)
+    flags = 1 | 3 << 8
+    root = build_store(
+        tmp_path / "s",
+        [message(n, body=stored, sysFlag=flags) for n in range(count)],
+        mappedFileSizeCommitLog=4 << 20,
+    ).root
+    rows = []
+    before = pa.default_memory_pool().bytes_allocated()
+    for batch in open_store(root).scan(columns=["queueOffset", "body"], expandBatches=expand):
+        assert batch.nbytes < (32 + size + 1) << 20
+        assert pa.default_memory_pool().bytes_allocated() - before < 3 * (32 + size) << 20
+        assert all(len(body.as_buffer()) == size << 20 for body in batch.column("body"))
+        rows += batch.column("queueOffset").to_pylist()
+        del batch
+    assert rows == list(range(count))
 
 
 def test_quotes_without_end_take_linear_time() -> None:
@@ -297,3 +320,32 @@ def test_a_store_that_vanishes(built: Built) -> None:
         store.scan().read_all()
     with pytest.raises(StoreNotFoundError):
         open_store(built.root)
+
+
+# --- bodies that look like records ---------------------------------------------------------------------------------------
+
+
+def test_a_body_that_forges_a_record_at_a_cut(tmp_path: Path) -> None:
+    """A producer sees where its messages come to stand, and can aim at a cut of the log. More: `test_boundaries`."""
+    length, at = 5000, 3000
+
+    def build(body: bytes) -> Built:
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        bodies = [b"x" * 500, body, b"y" * 300]
+        return build_store(tmp_path / "s", [message(0, body=each) for each in bodies], mappedFileSizeCommitLog=8192)
+
+    real = build(bytes(length)).records[1]
+    place = real.commitLogOffset + 88 + at
+    size = len(real.record) - 88 - at
+    bare = len(encode_record(Message(topic="Payments", body=b"FORGED", properties=b"PAD\1"), place, 7))
+    forged = encode_record(Message(topic="Payments", body=b"FORGED", properties=b"PAD\1" + b"p" * (size - bare)), place, 7)
+    built = build(b"b" * at + forged[: length - at])  # the message's own topic and properties end the forged one's properties
+    there = [record.commitLogOffset for record in built.records]
+    for cut in (place - 1, place, place - at, 1000):
+        plan = open_store(built.root).plan(maxPartitionBytes=cut)
+        rows = [row for task in plan.tasks for batch in plan.read(task) for row in batch.to_pylist()]
+        assert [(row["topic"], row["commitLogOffset"]) for row in rows] == [("T", offset) for offset in there]
+        assert "error" not in open_store(built.root).verify(maxPartitionBytes=cut)["severity"].to_pylist()
+    assert open_store(built.root).scan(where=[("commitLogOffset", "=", place)]).read_all().num_rows == 0
+    later = open_store(built.root).scan(where=[("commitLogOffset", ">=", place)]).read_all()
+    assert later["commitLogOffset"].to_pylist() == there[2:]

@@ -41,6 +41,37 @@ def test_mixed(tmp_path: Path, seed: int) -> None:
     read(tmp_path, random_messages(rng, 150, inner_batches=True, multi_dispatch=True))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("most", [1, 300, 5000])
+@pytest.mark.parametrize("expand", [False, True])
+def test_batches_of_few_decompressed_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, most: int, expand: bool
+) -> None:
+    """The same rows, conditions and corrupt records, in more batches."""
+    rng = random.Random(seed)
+    messages = [*random_messages(rng, 120, inner_batches=True), Message(topic="T", body=b"no stream", sysFlag=1 | 3 << 8)]
+    rng.shuffle(messages)
+    build_store(tmp_path, messages, mappedFileSizeCommitLog=65536)
+    asked: list[Any] = [None, [("body", "!=", b"x")], [("topic", "!=", "A"), ("body", ">", b"a")], [("queueId", "<", 1)]]
+    how: list[dict[str, Any]] = [
+        {"mode": "PERMISSIVE"},
+        {"mode": "PERMISSIVE", "verifyCrc": True},
+        {"mode": "DROPMALFORMED", "tags": "a"},
+    ]
+    cases = [(where, {**options, "expandBatches": expand}) for where in asked for options in how]
+
+    def rows() -> list[list[Any]]:
+        found = [read_quietly(open_store(tmp_path), where, None, **options).to_pylist() for where, options in cases]
+        # a corrupt record's row stands in front of its batch
+        return [sorted(map(repr, each)) for each in found]
+
+    whole = rows()
+    assert any("no zlib stream" in row for row in whole[0])
+    monkeypatch.setattr("store_core.rows._INFLATED", most)
+    monkeypatch.setattr("store_core.rows._MOST_ROWS", 3)
+    assert rows() == whole
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0:0", "255.255.255.255:65535", "[::]:1", "[ffff::ffff:1.2.3.4]:2", "[1:0:0:2::]:3"])
 def test_hosts(tmp_path: Path, host: str) -> None:
     read(tmp_path, [Message(topic="T", bornHost=host, storeHost=host), Message(topic="T")])

@@ -102,8 +102,8 @@ def records(inputs: Sequence[bytes]) -> None:
         if not row["sysFlag"] & 1:
             assert made["body"][n].as_py() == row["storedBody"]
     batch = parts.take(np.flatnonzero(innerbatch.is_batch(parts)))
-    expanded, source, _ = innerbatch.expand(batch, Context(max_decompressed_size=MOST))
-    assert len(expanded) == len(source)
+    expanded, source, _, count = innerbatch.expand(batch, Context(max_decompressed_size=MOST), 1 << 40)
+    assert len(expanded) == len(source) and count == len(batch)
     list(crc_faults(parts))
 
 
