@@ -7,11 +7,13 @@ import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -253,7 +255,7 @@ def test_a_folder_that_is_no_store_is_one_sentence(name: str, tmp_path: Path) ->
     nowhere = str(tmp_path / "nowhere")
     more = {"compare_stores": [nowhere], "messages_per_minute": [], "recover_to_parquet": [str(tmp_path / "out")]}
     new = str(tmp_path / "new")
-    more |= {"migrate_topic": [new, "--topic", "Orders"], "redact_field": [new, "--topic", "Orders", "--field", "card"]}
+    more |= {"migrate_topic": [new, "--topic", "Orders"], "redact_field": [new, "--field", "card"]}
     with pytest.raises(StoreNotFoundError, match="no such file or folder"):
         example(name).main([nowhere, *more.get(name, ["key"])])
 
@@ -320,7 +322,7 @@ def test_fixture_from_csv(run: Run, tmp_path: Path) -> None:
 def test_redact_field(run: Run, tmp_path: Path) -> None:
     (tmp_path / "messages.csv").write_text(CSV, encoding="utf-8")
     run("fixture_from_csv", tmp_path / "messages.csv", tmp_path / "store")
-    code, out = run("redact_field", tmp_path / "store", tmp_path / "redacted", "--topic", "Orders", "--field", "card")
+    code, out = run("redact_field", tmp_path / "store", tmp_path / "redacted", "--field", "card")
     assert code == 0
     assert out.replace(str(tmp_path / "redacted"), "path/to/new/store") == shown_in_readme("redact_field")
     same = ["topic", "queueId", "queueOffset", "keys", "storeTimestamp", "uniqKey"]
@@ -331,8 +333,54 @@ def test_redact_field(run: Run, tmp_path: Path) -> None:
     assert after["body"].to_pylist() == [b'{"id":1,"card":"***"}', b'{"id":2,"card":"***"}', b"card 4111"]
 
 
+SMALL = {"mappedFileSizeCommitLog": "1m", "mappedFileSizeConsumeQueue": 6000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+
+
+def bodies(path: Path) -> list[tuple[str, bytes]]:
+    rows = store_core.open_store(path).scan(columns=["topic", "body"]).read_all().to_pylist()
+    return [(row["topic"], row["body"]) for row in rows]
+
+
+def test_redact_field_wherever_a_broker_put_the_message_and_whatever_the_value_is(run: Run, tmp_path: Path) -> None:
+    body = rb'{"card": {"no": "}4111", "card": [1]}, "c\u0061rd":null, "note": "my \"card\"", "n": 1.50}'
+    done = rb'{"card": "***", "c\u0061rd":"***", "note": "my \"card\"", "n": 1.50}'
+    where: list[tuple[str, dict[str, str]]] = [
+        ("Orders", {}),
+        ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "Orders"}),
+        ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "%RETRY%G", "RETRY_TOPIC": "Orders"}),
+        ("%RETRY%G_Orders", {}),
+        ("Payments", {}),
+    ]
+    names = [topic for topic, _ in where]
+    rows = [{"topic": topic, "body": body, "properties": list(given.items())} for topic, given in where]
+    schema = pa.schema([("topic", pa.string()), ("body", pa.binary()), ("properties", pa.map_(pa.string(), pa.string()))])
+    store_core.create_store(tmp_path / "s", pa.Table.from_pylist(rows, schema), systemTopics=True, **SMALL)
+    assert run("redact_field", tmp_path / "s", tmp_path / "one", "--field", "card", "--topic", "Orders")[0] == 0
+    assert bodies(tmp_path / "one") == list(zip(names, [done] * 4 + [body], strict=True))
+    assert run("redact_field", tmp_path / "s", tmp_path / "all", "--field", "card")[0] == 0
+    assert bodies(tmp_path / "all") == [(name, done) for name in names]
+
+
+def test_redact_field_fails_where_it_left_the_field(run: Run, tmp_path: Path) -> None:
+    kept = [b'{"card": 4111, ', b'{"text": "{\\"card\\": 4111}"}']
+    store_core.create_store(tmp_path / "s", pa.table({"topic": ["T"] * 2, "body": pa.array(kept, pa.binary())}), **SMALL)
+    code, out = run("redact_field", tmp_path / "s", tmp_path / "copy", "--field", "card")
+    assert code == 1
+    assert out.endswith("2 bodies of T have 'card' in them still: broken JSON, or JSON in a text\n")
+
+
+def test_a_payload_that_is_a_stream_itself_is_not_taken_for_a_stored_body(run: Run, tmp_path: Path) -> None:
+    payload = zlib.compress(b"what a producer compressed, before its client did so again")
+    stored = pa.array([zlib.compress(payload)], pa.binary())
+    given = pa.table({"topic": ["Orders"], "body": stored, "sysFlag": pa.array([0x301], pa.int32())})
+    store_core.create_store(tmp_path / "s", given, bodyFormat="raw", **SMALL)
+    assert run("migrate_topic", tmp_path / "s", tmp_path / "moved", "--topic", "Orders")[0] == 0
+    assert run("redact_field", tmp_path / "s", tmp_path / "redacted", "--field", "card")[0] == 0
+    assert bodies(tmp_path / "moved") == bodies(tmp_path / "redacted") == [("Orders", payload)]
+
+
 def test_redact_field_keeps_what_it_does_not_touch(run: Run, golden: Golden, tmp_path: Path) -> None:
-    code, _ = run("redact_field", golden("mixed-5.3.3"), tmp_path / "copy", "--topic", "Orders", "--field", "no-such-field")
+    code, _ = run("redact_field", golden("mixed-5.3.3"), tmp_path / "copy", "--field", "no-such-field")
     assert code == 0
     columns = ["topic", "queueId", "queueOffset", "keys", "body", "storeTimestamp", "bornHost", "properties"]
     before, after = (
