@@ -12,6 +12,7 @@ from collections.abc import Iterable
 __all__ = [
     "CorruptStoreError",
     "OptionError",
+    "ReadError",
     "StoreChangedError",
     "StoreError",
     "StoreLockedError",
@@ -41,6 +42,10 @@ class UnsupportedStoreError(StoreError):
 
 class StoreChangedError(StoreError):
     """A file that the plan relied on shrank or vanished before it was read (retention on a live store)."""
+
+
+class ReadError(StoreError):
+    """The system refused to read the store: no permission, a disk that fails."""
 
 
 class StoreLockedError(StoreError):

@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from rmq_spark import lookup
 from tests.golden_stores import Golden
 
 NAME = "longtopic-5.3.3"
@@ -151,3 +152,14 @@ def test_corruption_says_file_and_place(spark: SparkSession, fresh_golden: Calla
     with pytest.raises(PySparkException) as error:
         spark.read.format("rocketmq-store").load(str(store)).count()
     assert str(log) in last_line(error) and "mode=PERMISSIVE" in last_line(error)
+
+
+def test_a_lookup_whose_store_went_away(spark: SparkSession, fresh_golden: Callable[[str], Path]) -> None:
+    store = fresh_golden("mixed-5.3.3")
+    df = lookup(spark, spark.createDataFrame([("Orders", "BB")], "topic string, key string"), str(store))
+    shutil.move(store, store.with_name("elsewhere"))
+    with pytest.raises(PySparkException) as error:
+        df.collect()
+    shown = str(error.value)
+    assert f"encountered an error in the '__init__' method: {store}: no such file or folder" in shown
+    assert shown.count("rmq_spark/") + shown.count("store_core/") == 1, "the way through our own code is left out"
