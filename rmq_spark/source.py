@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from rmq_spark.columns import choose, spark_schema
 from rmq_spark.errors import one_sentence
@@ -28,6 +28,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
+
+
+class NoStream(DataSourceStreamReader):
+    """Says why there is none when it is asked for its start: an error before that is lost in Spark's own."""
+
+    @one_sentence
+    def initialOffset(self) -> NoReturn:
+        raise OptionError(
+            "a store can't be read as a stream. Read it again and again, each time from where the last read ended, with "
+            "startingOffsets or startingTimestamp; or follow it with rmq-store tail -f"
+        )
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise NotImplementedError
 
 
 class StoreSource(DataSource):
@@ -85,6 +99,13 @@ class StoreSource(DataSource):
                 "(Without the bridge, a catalog table has no options in INSERT INTO.)"
             )
         return StoreWriter(start(given.path, "overwrite" if overwrite else "append", given))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return NoStream()
+
+    @one_sentence
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise OptionError("a stream can't be written as a store. Write each of its batches: writeStream.foreachBatch")
 
     def _asked(self, columns: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
         """The options and the columns of a plan: the core has extra columns where an option names them."""

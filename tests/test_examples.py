@@ -67,7 +67,7 @@ def run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.mark.parametrize("language", ["sql", "python"])
 def test_the_readme_of_the_project_says_what_works(spark: SparkSession, golden: Golden, language: str) -> None:
     """The blocks marked `<!-- run -->`, on a golden store."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("path/to/store", str(golden("mixed-5.3.3")))
+    readme = re.sub("/?path/to/store", str(golden("mixed-5.3.3")), (ROOT / "README.md").read_text(encoding="utf-8"))
     blocks = re.findall(rf"<!-- run -->\n```{language}\n(.*?)```\n", readme, flags=re.DOTALL)
     assert blocks
     names = {"spark": spark}
@@ -78,8 +78,9 @@ def test_the_readme_of_the_project_says_what_works(spark: SparkSession, golden: 
         for statement in re.sub(r"^--.*\n", "", block, flags=re.MULTILINE).split(";"):
             if statement.strip():
                 spark.sql(statement).collect()
-    for view in ("messages", "orders"):
-        spark.catalog.dropTempView(view)
+        for name in ("messages", "orders"):
+            if not spark.catalog.dropTempView(name):
+                spark.sql(f"DROP TABLE {name}")
 
 
 def shown_in_readme(name: str) -> str:
@@ -123,6 +124,13 @@ def test_query_by_key_tells_where_it_stopped_and_when_nothing_is_there(run: Run,
     store = golden("mixed-5.3.3")
     assert run("query_by_key", store, "Aa", "--limit", 2)[1].endswith("... there are more than 2: --limit 0 shows all\n")
     assert run("query_by_key", store, "nobody") == (1, "0 messages with key 'nobody'\n")
+
+
+def test_query_by_key_plans_for_several_stores(run: Run, golden: Golden) -> None:
+    stores = [golden("mixed-5.3.3"), golden("batchcq-5.3.3")]
+    code, out = run("query_by_key", *stores, "delay-4", "--topic", "Delayed", "--plan")
+    assert code == 0
+    assert "by index: 1 key in 1 topic" in out and f"{stores[1]}: no topic 'Delayed'\n" in out
 
 
 def test_query_by_key_in_a_time_range(run: Run, golden: Golden) -> None:
@@ -244,9 +252,15 @@ def test_compare_stores_by_place(run: Run, golden: Golden, fresh_golden: Callabl
 
 
 def test_compare_stores_by_uniq_key_and_topic(run: Run, golden: Golden) -> None:
-    code, out = run("compare_stores", golden("mixed-5.3.3"), golden("plain-4.9.7"), "--topic", "Delayed,Timed", "--limit", 0)
+    code, out = run("compare_stores", golden("mixed-5.3.3"), golden("plain-4.9.7"), "--topic", "Delayed, Timed", "--limit", 0)
     assert code == 1
     assert [line.split() for line in out.splitlines()[1:3]] == [["Delayed", "0", "6", "6", "0"], ["Timed", "0", "6", "0", "0"]]
+
+
+def test_compare_stores_by_a_topic_that_neither_has(run: Run, golden: Golden) -> None:
+    for topic in ("Ordres", "Order.", "Orders,Ordres"):
+        with pytest.raises(OptionError, match=r"no topic 'Ord(res|er\.)' in "):
+            run("compare_stores", golden("mixed-5.3.3"), golden("plain-4.9.7"), "--topic", topic)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("demo", "fixture_from_csv")])
@@ -333,7 +347,12 @@ def test_redact_field(run: Run, tmp_path: Path) -> None:
     assert after["body"].to_pylist() == [b'{"id":1,"card":"***"}', b'{"id":2,"card":"***"}', b"card 4111"]
 
 
-SMALL = {"mappedFileSizeCommitLog": "1m", "mappedFileSizeConsumeQueue": 6000, "maxHashSlotNum": 100, "maxIndexNum": 400}
+SMALL: dict[str, Any] = {
+    "mappedFileSizeCommitLog": "1m",
+    "mappedFileSizeConsumeQueue": 6000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
 
 
 def bodies(path: Path) -> list[tuple[str, bytes]]:

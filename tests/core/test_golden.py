@@ -132,7 +132,7 @@ def test_offsets_choose_the_entries_of_a_batch_queue(stores: Stores, fresh_golde
     store, _ = stores("batchcq-5.3.3")
 
     def entries(start: int, end: int, store: Store = store) -> list[tuple[int, int]]:
-        options = {"startingOffsets": {"Batched": {"1": start}}, "endingOffsets": {"Batched": {"1": end}}}
+        options: dict[str, Any] = {"startingOffsets": {"Batched": {"1": start}}, "endingOffsets": {"Batched": {"1": end}}}
         table = store.scan(table="consumequeue", assign={"Batched": [1]}, **options).read_all()
         return sorted(zip(table["queueOffset"].to_pylist(), table["batchSize"].to_pylist(), strict=True))
 
