@@ -27,7 +27,7 @@ from store_core.writing import start
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
+__all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "NoStream", "StoreSource"]
 
 
 class NoStream(DataSourceStreamReader):
@@ -58,6 +58,11 @@ class StoreSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return cls.format
+
+    @property
+    def _own_names(self) -> set[str]:
+        """The options that were given here, and not with a catalog table."""
+        return set(self._all)
 
     @cached_property
     def _table_options(self) -> dict[str, Any]:
@@ -92,6 +97,9 @@ class StoreSource(DataSource):
                 f"the table {table} can't be written: it is made of the messages. Write with the format {StoreSource.format!r}"
             )
         only_reads = {option.name.lower() for option in OPTIONS} - {option.name.lower() for option in WRITE_OPTIONS}
+        for option in OPTIONS:  # those of a catalog table are for its reads
+            if option.name.lower() in self._own_names & only_reads - {"table"}:
+                raise OptionError(f"option {option.name!r} is one of reads, and does nothing in a write. Leave it out")
         given = parse_write_options({name: value for name, value in options.items() if name not in only_reads})
         if given.path is None:
             raise OptionError(
@@ -163,6 +171,10 @@ class BridgeSource(StoreSource):
     @classmethod
     def name(cls) -> str:
         return "rocketmq-bridge"
+
+    @property
+    def _own_names(self) -> set[str]:
+        return set(self._pushed.options)
 
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:

@@ -158,6 +158,13 @@ def test_corruption_says_file_and_place(spark: SparkSession, fresh_golden: Calla
     assert str(log) in last_line(error) and "mode=PERMISSIVE" in last_line(error)
 
 
+def test_an_option_of_reads_in_a_write(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql("SELECT 'T' AS topic, binary('b') AS body")
+    with pytest.raises(PySparkException) as error:
+        df.write.format("rocketmq-store").option("verifyCrc", "true").mode("append").save(str(tmp_path / "store"))
+    assert last_line(error).startswith("option 'verifyCrc' is one of reads")
+
+
 def test_streams(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
     read = spark.readStream.format("rocketmq-store").load(str(golden(NAME))).writeStream.format("noop")
     rate = spark.readStream.format("rate").load().selectExpr("'T' AS topic", "CAST(string(value) AS BINARY) AS body")
