@@ -1,6 +1,6 @@
-# `make demo` and `make test` need git, make and python3: the rest is installed on first use, and no target needs the network after
-# that, but for RocketMQ's jars, which `test-interop` and `bench` fetch once. On Debian, root also gets python3-venv and a Java
-# where they are missing.
+# `make demo` and `make test` need git, make and python3: the rest is installed on first use, and they need no network after that.
+# `test-interop` and `bench` fetch RocketMQ's jars once; `test-sparks` installs older Sparks, `fuzz` tries to install atheris. On
+# Debian, root also gets python3-venv and a Java where they are missing.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from rmq_spark.columns import spark_schema
+from rmq_spark.errors import one_sentence
 from rmq_spark.stores import expand, open_stores
 from store_core import Store, read_task, schema_of
-from store_core.errors import OptionError
+from store_core.errors import OptionError, StoreError
 from store_core.estimate import estimate
 from store_core.options import ReadOptions, parse_options
 
@@ -111,6 +112,7 @@ def _finder(paths: list[str], options: dict[str, Any]) -> type:
     """A table function of batches of pairs. Spark makes one for each task."""
 
     class Find:
+        @one_sentence
         def __init__(self) -> None:
             self.stores = open_stores(paths, options)
 
@@ -118,12 +120,15 @@ def _finder(paths: list[str], options: dict[str, Any]) -> type:
             keys_of: dict[str, list[str]] = {}
             for topic, key in zip(pairs["lookupTopic"].to_pylist(), pairs["lookupKey"].to_pylist(), strict=True):
                 keys_of.setdefault(topic, []).append(key)
-            for store, own in self.stores:
-                for topic, keys in keys_of.items():
-                    plan = store.plan([("topic", "=", topic)], **own, keys=keys)
-                    for task in plan.tasks:
-                        for found in read_task(plan.spec, task, store.files):
-                            yield _by_token(found, topic, keys)
+            try:
+                for store, own in self.stores:
+                    for topic, keys in keys_of.items():
+                        plan = store.plan([("topic", "=", topic)], **own, keys=keys)
+                        for task in plan.tasks:
+                            for found in read_task(plan.spec, task, store.files):
+                                yield _by_token(found, topic, keys)
+            except StoreError as e:
+                raise e.with_traceback(None) from None
 
     return Find
 

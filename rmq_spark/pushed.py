@@ -3,7 +3,10 @@
     {"format": "rocketmq-store", "columns": ["topic"], "relation": ["topic", "body"],
      "where": [["topic", "=", "Orders"]], "limit": 5}
 
-`format` is always there, the others in a scan only. Times are microseconds since 1970.
+    {"format": "rocketmq-store", "options": ["path"]}
+
+The first is a scan; the second a write, with the names of the options that are its own and not a catalog table's. Times are
+microseconds since 1970.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ class Pushed:
 
     format: the name that the user gave. columns: those that Spark needs, in the relation's order; may be none. relation: the
     columns that the DataFrame or table has. where: conditions as `Store.scan` takes them; Spark checks all of them again.
-    limit: rows that one partition need give at most. The last four are None or () where it is no scan.
+    limit: rows that one partition need give at most. These four are None or () where it is no scan. options: of a write, the
+    names of its own.
     """
 
     format: str
@@ -37,6 +41,7 @@ class Pushed:
     relation: tuple[str, ...] | None = None
     where: tuple[tuple[str, str, Any], ...] = ()
     limit: int | None = None
+    options: tuple[str, ...] = ()
 
 
 def take_pushed(options: Mapping[str, str]) -> tuple[Pushed, dict[str, str]]:
@@ -55,6 +60,7 @@ def take_pushed(options: Mapping[str, str]) -> tuple[Pushed, dict[str, str]]:
         None if "relation" not in said else tuple(said["relation"]),
         tuple(condition for each in said.get("where", ()) if (condition := _condition(*each)) is not None),
         said.get("limit"),
+        tuple(said.get("options", ())),
     )
     return pushed, others
 

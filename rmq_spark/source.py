@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from rmq_spark.columns import choose, spark_schema
 from rmq_spark.errors import one_sentence
@@ -27,7 +27,21 @@ from store_core.writing import start
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "StoreSource"]
+__all__ = ["SOURCES", "BridgeSource", "CommitLogSource", "ConsumeQueueSource", "IndexFileSource", "NoStream", "StoreSource"]
+
+
+class NoStream(DataSourceStreamReader):
+    """Says why there is none when it is asked for its start: an error before that is lost in Spark's own."""
+
+    @one_sentence
+    def initialOffset(self) -> NoReturn:
+        raise OptionError(
+            "a store can't be read as a stream. Read it again and again, each time from where the last read ended, with "
+            "startingOffsets or startingTimestamp; or follow it with rmq-store tail -f"
+        )
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        raise NotImplementedError
 
 
 class StoreSource(DataSource):
@@ -44,6 +58,11 @@ class StoreSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return cls.format
+
+    @property
+    def _own_names(self) -> set[str]:
+        """The options that were given here, and not with a catalog table."""
+        return set(self._all)
 
     @cached_property
     def _table_options(self) -> dict[str, Any]:
@@ -78,6 +97,9 @@ class StoreSource(DataSource):
                 f"the table {table} can't be written: it is made of the messages. Write with the format {StoreSource.format!r}"
             )
         only_reads = {option.name.lower() for option in OPTIONS} - {option.name.lower() for option in WRITE_OPTIONS}
+        for option in OPTIONS:  # those of a catalog table are for its reads
+            if option.name.lower() in self._own_names & only_reads - {"table"}:
+                raise OptionError(f"option {option.name!r} is one of reads, and does nothing in a write. Leave it out")
         given = parse_write_options({name: value for name, value in options.items() if name not in only_reads})
         if given.path is None:
             raise OptionError(
@@ -85,6 +107,13 @@ class StoreSource(DataSource):
                 "(Without the bridge, a catalog table has no options in INSERT INTO.)"
             )
         return StoreWriter(start(given.path, "overwrite" if overwrite else "append", given))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return NoStream()
+
+    @one_sentence
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise OptionError("a stream can't be written as a store. Write each of its batches: writeStream.foreachBatch")
 
     def _asked(self, columns: Sequence[str]) -> tuple[dict[str, Any], Sequence[str]]:
         """The options and the columns of a plan: the core has extra columns where an option names them."""
@@ -142,6 +171,10 @@ class BridgeSource(StoreSource):
     @classmethod
     def name(cls) -> str:
         return "rocketmq-bridge"
+
+    @property
+    def _own_names(self) -> set[str]:
+        return set(self._pushed.options)
 
     @one_sentence
     def reader(self, schema: StructType) -> StoreReader:

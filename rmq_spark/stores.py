@@ -43,8 +43,11 @@ def expand(paths: Iterable[str]) -> list[str]:
 def _matches(path: str) -> list[str]:
     try:
         return [local_path(path)]
-    except StoreNotFoundError:
+    except StoreNotFoundError as e:
         if not glob.has_magic(path):
+            if path.startswith("file:"):  # so Spark writes what it has made absolute
+                hint = "(A relative path in CREATE TABLE counts from Spark's warehouse folder: give an absolute one)"
+                raise StoreNotFoundError(f"{e}. {hint}") from e
             raise
     pattern = path.removeprefix("file:")
     matched = sorted(glob.glob(pattern))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from store_core.errors import (
         CorruptStoreError,
         OptionError,
+        ReadError,
         StoreChangedError,
         StoreError,
         StoreLockedError,
@@ -35,6 +36,7 @@ __all__ = [
     "CorruptStoreError",
     "OptionError",
     "Plan",
+    "ReadError",
     "Rebuilt",
     "Spec",
     "Store",

@@ -3,7 +3,8 @@
 `MessageSysFlag`, `DefaultMQProducerImpl#tryToCompressMessage`.
 
 A row whose sysFlag says compressed may have its body as stored (read with bodyFormat=raw) or decompressed. Its bodyCRC tells:
-it is that of the stored body. Where that is no help either, the body itself is looked at. No record is made whose flag lies.
+it is that of the stored body. Where there is none, a body that is no whole stream was decompressed. One that is could be
+either, and is refused: the option bodyFormat says which. No record is made whose flag lies.
 """
 
 from __future__ import annotations
@@ -135,12 +136,12 @@ def _as_stored(body: bytes, flags: int, crc: int | None, options: WriteOptions, 
     stream = is_compressed(body, name)
     if options.body_format == "raw" and not stream:
         raise rows.refuse(row, "body", body[:40], f"a {name} stream, as sysFlag {flags:#x} says", "bodyFormat is raw")
-    if options.body_format is None and stream and crc is not None and not untouched:
+    if options.body_format is None and stream and not untouched:
         raise rows.refuse(
             row,
             "bodyCRC",
             crc,
-            f"the CRC of the body, which is a {name} stream, or null",
+            f"the CRC of the body, which is a {name} stream",
             "Set the option bodyFormat: raw if that stream is the body as stored, decoded if it is to be compressed once more",
         )
     return stream

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 __all__ = [
     "CorruptStoreError",
     "OptionError",
+    "ReadError",
     "StoreChangedError",
     "StoreError",
     "StoreLockedError",
@@ -43,6 +44,10 @@ class StoreChangedError(StoreError):
     """What a plan relied on is not as it was: a file shrank or vanished (retention on a live store), messages were appended, or
     another store took the place.
     """
+
+
+class ReadError(StoreError):
+    """The system refused to read the store: no permission, a disk that fails."""
 
 
 class StoreLockedError(StoreError):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from store_core.errors import OptionError, StoreChangedError, StoreNotFoundError
+from store_core.errors import OptionError, ReadError, StoreChangedError, StoreNotFoundError
 
 __all__ = [
     "Entry",
@@ -35,6 +35,13 @@ __all__ = [
 
 _OPEN_FILES = 64
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_HINTS = {
+    errno.EACCES: "Give this user the right to read it, or run as the user that the broker runs as",
+    errno.EPERM: "Give this user the right to read it, or run as the user that the broker runs as",
+    errno.EIO: "The disk or its connection fails: copy what can be read elsewhere (ddrescue, say) and read the copy",
+    errno.ESTALE: "The file system was mounted anew, or the file is gone from its server: open the store again",
+    errno.EMFILE: "Too many open files: raise `ulimit -n`",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ class LocalFiles:
                         found.append(Entry(name.name, name.path, info.st_size, False))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as e:
+            raise _unreadable(e.filename or folder, e) from e
         found.sort(key=lambda e: e.name)
         return found
 
@@ -146,7 +155,7 @@ class LocalFiles:
         except OSError as e:
             if e.errno in _NOWHERE:
                 return None
-            raise
+            raise _unreadable(path, e) from e
         return info.st_size if stat.S_ISREG(info.st_mode) else None
 
     def descriptor(self, path: str) -> int:
@@ -157,7 +166,7 @@ class LocalFiles:
                 fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe that took the file's place would wait for a writer
             except OSError as e:
                 if e.errno not in _NOWHERE:
-                    raise
+                    raise _unreadable(path, e) from e
                 raise StoreChangedError(
                     f"{path}: the file is gone since the store was listed (a broker's retention deletes old files). "
                     "Open the store again"
@@ -173,14 +182,18 @@ class LocalFiles:
         return fd
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        data = os.pread(self.descriptor(path), length, position)
-        if 0 < len(data) < length:  # a signal or a pipe-like file system may cut a read short
-            parts = [data]
-            got = len(data)
-            while got < length and (more := os.pread(self.descriptor(path), length - got, position + got)):
-                parts.append(more)
-                got += len(more)
-            data = b"".join(parts)
+        fd = self.descriptor(path)
+        try:
+            data = os.pread(fd, length, position)
+            if 0 < len(data) < length:  # a signal or a pipe-like file system may cut a read short
+                parts = [data]
+                got = len(data)
+                while got < length and (more := os.pread(fd, length - got, position + got)):
+                    parts.append(more)
+                    got += len(more)
+                data = b"".join(parts)
+        except OSError as e:
+            raise _unreadable(path, e) from e
         self.reads += 1
         self.bytes_read += len(data)
         return data
@@ -188,8 +201,11 @@ class LocalFiles:
     def read_into(self, path: str, position: int, buffer: memoryview) -> int:
         fd = self.descriptor(path)
         got = 0
-        while got < len(buffer) and (n := os.preadv(fd, [buffer[got:]], position + got)):
-            got += n
+        try:
+            while got < len(buffer) and (n := os.preadv(fd, [buffer[got:]], position + got)):
+                got += n
+        except OSError as e:
+            raise _unreadable(path, e) from e
         self.reads += 1
         self.bytes_read += got
         return got
@@ -198,14 +214,17 @@ class LocalFiles:
         fd = self.descriptor(path)
         read = os.preadv  # tens of thousands of small reads: each microsecond here is half of what a record costs
         count = total = 0
-        for position, begin, end in spans:
-            got = read(fd, [buffer[begin:end]], position)
-            if got != end - begin and self.read_into(path, position, buffer[begin:end]) != end - begin:
-                raise StoreChangedError(
-                    f"{path}: the file ends before byte {position + end - begin}; it shrank since it was listed"
-                )
-            count += 1
-            total += got
+        try:
+            for position, begin, end in spans:
+                got = read(fd, [buffer[begin:end]], position)
+                if got != end - begin and self.read_into(path, position, buffer[begin:end]) != end - begin:
+                    raise StoreChangedError(
+                        f"{path}: the file ends before byte {position + end - begin}; it shrank since it was listed"
+                    )
+                count += 1
+                total += got
+        except OSError as e:
+            raise _unreadable(path, e) from e
         self.reads += count
         self.bytes_read += total
 
@@ -217,7 +236,7 @@ class LocalFiles:
                 return None
             if e.errno == errno.EINVAL:  # a file system that knows no holes
                 return position
-            raise
+            raise _unreadable(path, e) from e
 
     def data_size(self, path: str, start: int, stop: int) -> int:
         size = 0
@@ -228,6 +247,11 @@ class LocalFiles:
                 start = stop
             size += start - data
         return size
+
+
+def _unreadable(path: str, e: OSError) -> ReadError:
+    hint = _HINTS.get(e.errno or 0, "")
+    return ReadError(f"{path} can't be read: {e.strerror or e}.{f' {hint}' if hint else ''}")
 
 
 def local_name(path: str | os.PathLike[str]) -> str:
@@ -250,7 +274,7 @@ def local_name(path: str | os.PathLike[str]) -> str:
 def local_path(path: str | os.PathLike[str]) -> str:
     """`local_name` of a path where something is; of a store that is just being replaced, the folder where the new one is.
 
-    Errors: OptionError for a URI of another scheme; StoreNotFoundError where nothing is there.
+    Errors: OptionError for a URI of another scheme; StoreNotFoundError where nothing is there; ReadError.
     """
     name = local_name(path)
     if os.path.exists(name):
@@ -263,6 +287,12 @@ def local_path(path: str | os.PathLike[str]) -> str:
                 return found
     if os.path.exists(name):
         return name
+    try:
+        os.stat(name)
+    except PermissionError as e:  # of a folder above
+        raise _unreadable(name, e) from e
+    except OSError:
+        pass
     raise StoreNotFoundError(
         f"{os.fspath(path)}: no such file or folder. Give the broker's storePathRootDir, or its commitlog folder"
     )

@@ -58,7 +58,7 @@ class Option:
 
 
 OPTIONS: Final = (
-    Option("path", "paths", None, _ALL, "The store's root folder or its `commitlog` alone; also a glob, or a list."),
+    Option("path", "paths", None, _ALL, "The store's root folder or its `commitlog` alone; in Spark also a glob, or a list."),
     Option("table", "text", "messages", _ALL, "Which of the store's tables to read.", TABLES),
     Option("subscribe", "topics", None, _ROWS, "Only these topics: a comma list."),
     Option("subscribePattern", "pattern", None, _ROWS, "Only topics that this regular expression matches as a whole."),

@@ -58,14 +58,14 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
     Errors: OptionError where startingOffsets is before the first offset that is left, unless failOnDataLoss is false.
     """
     first, stop = bounds(store.files, queue, store.log.min_offset)
-    if queue.batch:
-        return first, stop  # an entry's rows go on behind its own offset: the rows are checked
     start, end = spec.selection.start_of(queue.topic, queue.queue_id), spec.selection.end_of(queue.topic, queue.queue_id)
     if start is not None and start < first and spec.options.fail_on_data_loss and stop > first:
         raise OptionError(
             f"startingOffsets {start} of {queue.topic!r} queue {queue.queue_id} is before its first offset {first}: "
             "those messages are gone. Set failOnDataLoss=false to read what is left"
         )
+    if queue.batch:
+        return first, stop  # an entry's rows go on behind its own offset: the rows are checked
     if spec.options.index != "trust":
         first = (
             queue.files[0].base_offset // queue.unit_size

@@ -11,6 +11,8 @@ from store_core.lookup import CLOCK_TOLERANCE_MS
 from store_core.plan import IndexRows, Piece, Plan, QueueRows, Spec, pack
 from store_core.planparts import check_topics, piece_size, queue_bounds, queue_steps
 from store_core.predicates import Range, points_of, range_of
+from store_core.queues import Queue
+from store_core.selection import Selection
 
 if TYPE_CHECKING:
     from store_core.store import Store
@@ -49,9 +51,17 @@ def plan_queues(store: Store, spec: Spec) -> Plan:
     for queue, first, stop in slices:
         step = max(size // queue.unit_size, 1)
         for at, end in queue_steps(queue, first, stop, step):
+            if queue.batch:  # an entry is a row where any of its offsets is asked for
+                at, end = _asked_of(spec.selection, queue, at, end)
             pieces.append(QueueRows(queue, at, end, min(end - at, stop - first) * queue.unit_size))
     note = f"{len(slices)} queues are read, {len(store.queues) - len(slices)} skipped"
     return Plan(spec, pack(pieces, size), (note,))
+
+
+def _asked_of(selection: Selection, queue: Queue, first: int, stop: int) -> tuple[int, int]:
+    """The part of [first, stop) that startingOffsets and endingOffsets leave."""
+    start, end = selection.start_of(queue.topic, queue.queue_id), selection.end_of(queue.topic, queue.queue_id)
+    return first if start is None else start, stop if end is None else end
 
 
 def plan_index(store: Store, spec: Spec) -> Plan:
@@ -99,7 +109,7 @@ def plan_index(store: Store, spec: Spec) -> Plan:
 def _file_pieces(
     store: Store, spec: Spec, index: OpenIndex, before: OpenIndex | None, hashes: set[int] | None, notes: list[str]
 ) -> list[Piece]:
-    if hashes is not None and spec.options.index == "trust":
+    if hashes is not None:
         try:
             numbers = sorted({int(n) for h in hashes for n in chain(store.files, index, h).index_no})
         except IndexDamage as e:

@@ -80,7 +80,7 @@ WRITE_OPTIONS: Final = (
         "text",
         None,
         "What the body of a row whose sysFlag says compressed is: `raw` as stored, `decoded` not compressed yet; "
-        "else its bodyCRC tells.",
+        "else its bodyCRC tells. Without one, a body that could be either is refused.",
         ("decoded", "raw"),
     ),
     _option("bornHost", "host", "127.0.0.1:0", "The bornHost of rows without one."),

@@ -6,6 +6,7 @@ python examples/compare_stores/compare_stores.py master/store slave/store
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 
@@ -60,10 +61,13 @@ def compare(a: DataFrame, b: DataFrame, identity: Sequence[str]) -> DataFrame:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
-    for path in (args.a, args.b):
-        store_core.open_store(path)  # a folder that is no store is told before Spark starts
+    stores = [store_core.open_store(path) for path in (args.a, args.b)]  # what is no store is told before Spark starts
+    topics = [name.strip() for name in (args.topic or "").split(",") if name.strip()]
+    for topic in topics:
+        if all(store.knows_topics and topic not in store.topics for store in stores):
+            raise store_core.OptionError(f"no topic {topic!r} in {args.a} or {args.b}")
     given = {"startingTimestamp": args.start, "endingTimestamp": args.end}
-    given["subscribePattern"] = "|".join(args.topic.split(",")) if args.topic else None  # a topic may be in one of them only
+    given["subscribePattern"] = "|".join(map(re.escape, topics))  # `subscribe` wants a topic that is in both
     identity = IDENTITY[args.by]
     kinds = {"uniqKey": "string", "commitLogOffset": "bigint"}
     columns = f"topic string, {identity[1]} {kinds[identity[1]]}, bodyCRC int, storeTimestamp timestamp"

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             draw(counts, args.every, args.png)
         except ImportError:
-            print("matplotlib is not installed (pip install 'rmq-spark[charts]'): here is the chart as text", file=sys.stderr)
+            print("matplotlib is not installed (pip install '.[charts]'): here is the chart as text", file=sys.stderr)
         else:
             print(f"{sum(counts.values()):,} messages drawn into {args.png}")
             return 0

@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.rename:
         chosen = chosen.withColumn("topic", F.lit(args.rename))
     before = rows_of(args.target)
-    chosen.write.format("rocketmq-store").mode("append").save(args.target)
+    # Bodies were read decompressed. Without this, one that a producer compressed itself could pass for one as stored.
+    chosen.write.format("rocketmq-store").option("bodyFormat", "decoded").mode("append").save(args.target)
     after = rows_of(args.target)
     for topic in sorted(after):
         if added := after[topic] - before.get(topic, 0):

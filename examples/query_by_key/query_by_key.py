@@ -90,7 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in args.store:
         store = store_core.open_store(path)
         if args.plan:
-            print(f"{store.explain(**options(args))}\n")
+            elsewhere = args.topic and store.knows_topics and args.topic not in store.topics
+            print(f"{path}: no topic {args.topic!r}\n" if elsewhere else f"{store.explain(**options(args))}\n")
     messages = found(args)
     rows = messages.limit(args.limit + 1).collect() if args.limit else messages.collect()
     shown = rows[: args.limit] if args.limit else rows

@@ -6,10 +6,12 @@ field claims. What the fuzzers mutate at random is in `tests/fuzz`; bombs are in
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import struct
+import tempfile
 import time
 import tracemalloc
 import warnings
@@ -21,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store_core import CorruptStoreError, Store, StoreError, StoreNotFoundError, StoreWarning, open_store
+from store_core import CorruptStoreError, ReadError, Store, StoreError, StoreNotFoundError, StoreWarning, open_store
 from store_core.fastjson import loads_fastjson
 from tests import damage
 from tests.synthetic import Built, Message, build_store
@@ -320,6 +322,35 @@ def test_a_store_that_vanishes(built: Built) -> None:
         store.scan().read_all()
     with pytest.raises(StoreNotFoundError):
         open_store(built.root)
+
+
+def test_what_the_system_refuses_to_read_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No permission, at each step of the way in; then a disk that fails."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        above = Path(folder)
+        root = build_store(above / "store", [message(n) for n in range(20)], mappedFileSizeCommitLog=4096).root
+        log = next((root / "commitlog").iterdir())
+        for closed in (above, root, root / "commitlog", log):
+            above.chmod(0o755)
+            open_to_all = closed.stat().st_mode
+            closed.chmod(0)
+            user = os.geteuid()
+            os.seteuid(user or 65534)
+            try:
+                with pytest.raises(ReadError, match=r"can't be read: Permission denied\. Give this user the right to read it"):
+                    open_store(root).scan().read_all()
+            finally:
+                os.seteuid(user)
+                closed.chmod(open_to_all)
+
+        def fails(*_: object) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+        store = open_store(root)
+        for call in ("pread", "preadv"):
+            monkeypatch.setattr(os, call, fails)
+        with pytest.raises(ReadError, match=rf"{log} can't be read: Input/output error\. The disk"):
+            store.scan().read_all()
 
 
 # --- bodies that look like records ---------------------------------------------------------------------------------------

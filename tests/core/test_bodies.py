@@ -30,10 +30,11 @@ def stored(run: Any) -> bytes:
 @pytest.mark.parametrize("name", FLAGS)
 def test_what_is_compressed_stays(name: str) -> None:
     body = compress(PLAIN, name)
-    asked: list[dict[str, Any]] = [{}, {"bodyFormat": "raw"}]
-    for given in (row(body, FLAGS[name]), row(body, FLAGS[name], body)):
-        for options in asked:
-            assert stored(run_of([given], **options)) == body
+    asked: list[dict[str, Any]] = [{"bodyFormat": "raw"}, {"preserve": "true", "bodyFormat": "raw"}]
+    for options in asked:
+        assert stored(run_of([row(body, FLAGS[name], queueOffset=0)], **options)) == body
+    for options in [{}, *asked]:
+        assert stored(run_of([row(body, FLAGS[name], body, queueOffset=0)], **options)) == body
 
 
 @pytest.mark.parametrize("name", FLAGS)
@@ -48,11 +49,11 @@ def test_what_was_decompressed_is_compressed_again(name: str) -> None:
 
 def test_what_can_not_be_told_is_refused() -> None:
     stream = zlib.compress(PLAIN)
-    given = row(stream, 0x301, zlib.compress(stream))
-    with pytest.raises(OptionError, match=r"column 'bodyCRC' is .* in row 0, topic 'T'; .* Set the option bodyFormat"):
-        run_of([given])
-    assert stored(run_of([given], bodyFormat="raw")) == stream
-    assert zlib.decompress(stored(run_of([given], bodyFormat="decoded"))) == stream
+    for given in (row(stream, 0x301, zlib.compress(stream)), row(stream, 0x301)):
+        with pytest.raises(OptionError, match=r"column 'bodyCRC' is .* in row 0, topic 'T'; .* Set the option bodyFormat"):
+            run_of([given])
+        assert stored(run_of([given], bodyFormat="raw")) == stream
+        assert zlib.decompress(stored(run_of([given], bodyFormat="decoded"))) == stream
 
 
 def test_raw_means_raw() -> None:
@@ -67,7 +68,8 @@ def test_a_compression_that_is_none() -> None:
 
 @pytest.mark.parametrize("name", FLAGS)
 def test_compression_by_option(name: str) -> None:
-    rows = [row(PLAIN, 0), row(b"short", 0), row(PLAIN, 0x301), row(compress(PLAIN, "lz4"), 0x101)]
+    lz4 = compress(PLAIN, "lz4")
+    rows = [row(PLAIN, 0), row(b"short", 0), row(PLAIN, 0x301), row(lz4, 0x101, lz4)]
     run = run_of(rows, compression=name, compressMsgBodyOverHowmuch=100)
     found = decoded(run)
     assert found["body"] == [PLAIN, b"short", PLAIN, PLAIN]

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from store_core import Store, StoreError, UnsupportedStoreError, open_store
-from store_core.layout import INDEX_ENTRY, QUEUE_UNIT
+from store_core import OptionError, Store, StoreError, UnsupportedStoreError, open_store
+from store_core.layout import BATCH_QUEUE_UNIT, INDEX_ENTRY, QUEUE_UNIT
 from tests.core.rows import EXTRA, expanded, full_rows, offsets, read_quietly, rows_of, same_rows, stored_body
 from tests.golden_stores import ANSWERED_NAMES, GOLDEN_NAMES, Golden
 from tests.oracle import Row, key_tokens
@@ -126,6 +126,26 @@ def test_inner_batches_are_expanded_on_request(stores: Stores) -> None:
     same_rows(rows_of(store.scan(where, expandBatches=True).read_all()), some)
     entries = store.scan([("topic", "=", "Batched")], table="consumequeue").read_all()
     assert sum(entries["batchSize"].to_pylist()) == sum(row["topic"] == "Batched" for row in truth)
+
+
+def test_offsets_choose_the_entries_of_a_batch_queue(stores: Stores, fresh_golden: Callable[[str], Path]) -> None:
+    store, _ = stores("batchcq-5.3.3")
+
+    def entries(start: int, end: int, store: Store = store) -> list[tuple[int, int]]:
+        options: dict[str, Any] = {"startingOffsets": {"Batched": {"1": start}}, "endingOffsets": {"Batched": {"1": end}}}
+        table = store.scan(table="consumequeue", assign={"Batched": [1]}, **options).read_all()
+        return sorted(zip(table["queueOffset"].to_pylist(), table["batchSize"].to_pylist(), strict=True))
+
+    assert entries(-2, -1) == [(0, 6), (6, 6), (12, 6)]
+    assert entries(11, -1) == [(6, 6), (12, 6)]
+    assert entries(12, -1) == [(12, 6)]
+    assert entries(-2, 6) == [(0, 6)]
+    assert entries(6, 13) == [(6, 6), (12, 6)]
+    path = fresh_golden("batchcq-5.3.3")
+    (file,) = (path / "batchconsumequeue" / "Batched" / "1").iterdir()
+    file.write_bytes(file.read_bytes()[BATCH_QUEUE_UNIT.itemsize :])
+    with pytest.raises(OptionError, match=r"startingOffsets 0 of 'Batched' queue 1 is before its first offset"):
+        entries(0, -1, open_store(path))
 
 
 # --- keys ----------------------------------------------------------------------------------------------------------------

@@ -223,10 +223,12 @@ def test_writes_pass_through(spark: SparkSession, tmp_path: Path, with_bridge: N
     note = tmp_path / "note"
     rows = spark.createDataFrame([("a",)], "topic string").coalesce(1)
 
-    def noted() -> tuple[dict[str, str], bool]:
+    def noted(*own: str) -> tuple[dict[str, str], bool]:
+        """(the options, whether to overwrite), where the write's own options are these, and others a table's."""
         found = json.loads(note.read_text())
         options = found["options"]
-        assert json.loads(options.pop("rmqspark.pushed")) == {"format": "rocketmq-store"}
+        told = json.loads(options.pop("rmqspark.pushed"))
+        assert (told.pop("format"), sorted(told.pop("options")), told) == ("rocketmq-store", [*own], {})
         assert (tmp_path / "note.a").exists() and found["schema"] == "struct<topic:string>"
         note.unlink()
         (tmp_path / "note.a").unlink()
@@ -236,7 +238,7 @@ def test_writes_pass_through(spark: SparkSession, tmp_path: Path, with_bridge: N
     try:
         for mode, overwrite in (("append", False), ("overwrite", True)):
             rows.write.format("rocketmq-store").mode(mode).option("note", str(note)).option("Some", "x").save("/b")
-            assert noted() == ({"some": "x", "path": "/b"}, overwrite)
+            assert noted("note", "path", "some") == ({"some": "x", "path": "/b"}, overwrite)
         made = f"(topic string) USING `rocketmq-store` OPTIONS (note '{note}', some 'x') LOCATION '/c'"
         with table(spark, made) as name:
             for statement, overwrite in (("INTO", False), ("OVERWRITE", True)):
@@ -245,7 +247,7 @@ def test_writes_pass_through(spark: SparkSession, tmp_path: Path, with_bridge: N
             rows.write.option("some", "y").insertInto(name)
             assert noted()[0]["some"] == "x"
             rows.writeTo(name).option("some", "y").append()
-            assert noted()[0]["some"] == "y", "what a write says goes over what the table says"
+            assert noted("some")[0]["some"] == "y", "what a write says goes over what the table says"
         with table(spark, f"USING `rocketmq-store` OPTIONS (note '{note}') LOCATION '/d' AS SELECT 'a' AS topic"):
             assert noted() == ({"path": "file:/d"}, False)
     finally:

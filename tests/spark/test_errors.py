@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from rmq_spark import lookup
 from tests.golden_stores import Golden
 
 NAME = "longtopic-5.3.3"
@@ -60,6 +61,10 @@ def test_topics_that_are_not_there(spark: SparkSession, golden: Golden) -> None:
         ("nowhere", "nowhere: no such file or folder"),
         ("nowhere*", "nowhere*: nothing matches this pattern"),
         ("", ""),
+        (
+            "file:/warehouse/store",
+            "(A relative path in CREATE TABLE counts from Spark's warehouse folder: give an absolute one)",
+        ),
         ("s3://bucket/store", "s3://bucket/store: only local paths can be read or written so far"),
     ],
 )
@@ -151,3 +156,32 @@ def test_corruption_says_file_and_place(spark: SparkSession, fresh_golden: Calla
     with pytest.raises(PySparkException) as error:
         spark.read.format("rocketmq-store").load(str(store)).count()
     assert str(log) in last_line(error) and "mode=PERMISSIVE" in last_line(error)
+
+
+def test_an_option_of_reads_in_a_write(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql("SELECT 'T' AS topic, binary('b') AS body")
+    with pytest.raises(PySparkException) as error:
+        df.write.format("rocketmq-store").option("verifyCrc", "true").mode("append").save(str(tmp_path / "store"))
+    assert last_line(error).startswith("option 'verifyCrc' is one of reads")
+
+
+def test_streams(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    read = spark.readStream.format("rocketmq-store").load(str(golden(NAME))).writeStream.format("noop")
+    rate = spark.readStream.format("rate").load().selectExpr("'T' AS topic", "CAST(string(value) AS BINARY) AS body")
+    write = rate.writeStream.format("rocketmq-store").option("path", str(tmp_path / "store"))
+    for stream, sentence in ((read, "can't be read as a stream. Read it again"), (write, "Write each of its batches")):
+        query = stream.option("checkpointLocation", str(tmp_path / sentence)).start()
+        with pytest.raises(PySparkException, match=f"OptionError: a st.*{sentence}"):
+            query.processAllAvailable()
+        assert "UnboundLocalError" not in str(query.exception())
+
+
+def test_a_lookup_whose_store_went_away(spark: SparkSession, fresh_golden: Callable[[str], Path]) -> None:
+    store = fresh_golden("mixed-5.3.3")
+    df = lookup(spark, spark.createDataFrame([("Orders", "BB")], "topic string, key string"), str(store))
+    shutil.move(store, store.with_name("elsewhere"))
+    with pytest.raises(PySparkException) as error:
+        df.collect()
+    shown = str(error.value)
+    assert f"encountered an error in the '__init__' method: {store}: no such file or folder" in shown
+    assert shown.count("rmq_spark/") + shown.count("store_core/") == 1, "the way through our own code is left out"

@@ -77,7 +77,7 @@ def test_a_golden_store_through_spark_is_the_same_bytes(name: str, spark: SparkS
 
 def test_tables(spark: SparkSession, with_bridge: None, tmp_path: Path) -> None:
     path = tmp_path / "t"
-    options = f"OPTIONS (path '{path}', mappedFileSizeCommitLog '1m', defaultTopicQueueNums '2')"
+    options = f"OPTIONS (path '{path}', mappedFileSizeCommitLog '1m', defaultTopicQueueNums '2', subscribe 'T')"
     spark.sql("DROP TABLE IF EXISTS written")
     spark.sql(f"CREATE TABLE written USING `rocketmq-store` {options} AS SELECT 'T' topic, binary('one') body, 'k1' keys")
     try:

@@ -1,5 +1,6 @@
 package rmqspark;
 
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Optional;
@@ -59,7 +60,8 @@ final class StoreTable implements SupportsRead, SupportsWrite {
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    CaseInsensitiveStringMap told = format.told(with(info.options()), Map.of());
+    Map<String, Object> own = Map.of("options", new ArrayList<>(info.options().keySet()));
+    CaseInsensitiveStringMap told = format.told(with(info.options()), own);
     LogicalWriteInfo all =
         new LogicalWriteInfo() {
           @Override
