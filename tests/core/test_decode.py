@@ -41,8 +41,8 @@ def test_mixed(tmp_path: Path, seed: int) -> None:
     read(tmp_path, random_messages(rng, 150, inner_batches=True, multi_dispatch=True))
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("most", [1, 300, 5000])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("most", [1, 2000])
 @pytest.mark.parametrize("expand", [False, True])
 def test_batches_of_few_decompressed_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, most: int, expand: bool
