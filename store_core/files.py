@@ -334,7 +334,7 @@ def stamp(path: str) -> Stamp | None:
     except OSError as e:
         if e.errno in _NOWHERE:
             return None
-        raise
+        raise _unreadable(path, e) from None
     return Stamp(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns // 1_000_000)
 
 

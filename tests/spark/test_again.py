@@ -25,6 +25,7 @@ def again(**env: str) -> None:
     assert " passed" in done.stdout and "test_again" not in done.stdout
 
 
+@pytest.mark.slow
 def test_without_the_bridge() -> None:
     again(RMQ_SPARK_TEST_BRIDGE="0")
 
