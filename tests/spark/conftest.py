@@ -58,14 +58,16 @@ def without_bridge(spark: SparkSession) -> None:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """Starts a master and two workers (1 core, 1 GiB each) on loopback; yields the master's address; stops them."""
+def cluster(folder: Path, hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
+    """Starts a master and two workers (1 core, 1 GiB each) on loopback; yields the master's address; stops them.
+
+    hosts: of the workers. Spark gives a task's second attempt to another host only.
+    """
     import pyspark
 
     home = Path(pyspark.__file__).parent
     env = os.environ | {
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
         "SPARK_NO_DAEMONIZE": "1",
@@ -73,14 +75,16 @@ def cluster(folder: Path) -> Iterator[str]:
     port, log = free_port(), folder / "cluster.log"
     master = f"spark://127.0.0.1:{port}"
     launch = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
-    worker = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder), master]
-    commands = [["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"], worker, worker]
+    worker = ["--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder), master]
+    commands = [("master.Master", "127.0.0.1", ["--port", str(port), "--webui-port", "0"])]
+    commands += [("worker.Worker", host, worker) for host in hosts]
     processes = []
     with log.open("wb") as out:
         try:
-            for command, kind in zip(commands, ("master.Master", "worker.Worker", "worker.Worker"), strict=True):
-                started = [launch[0], f"{launch[1]}.{kind}", *command]
-                processes.append(subprocess.Popen(started, env=env, stdout=out, stderr=out, cwd=folder))
+            for kind, host, command in commands:
+                started = [launch[0], f"{launch[1]}.{kind}", "--host", host, *command]
+                there = env | {"SPARK_LOCAL_IP": host}
+                processes.append(subprocess.Popen(started, env=there, stdout=out, stderr=out, cwd=folder))
             wait_for_workers(log, 2)
             yield master
         finally:

@@ -214,7 +214,7 @@ def hangs_once(rows):
 
 settings = {"interval": "100ms", "multiplier": "1.5", "quantile": "0.5", "minTaskRuntime": "100ms"}
 settings = {"spark.speculation": "true", **{f"spark.speculation.{name}": value for name, value in settings.items()}}
-with cluster(Path(sys.argv[2])) as master:
+with cluster(Path(sys.argv[2]), ("127.0.0.1", "127.0.0.2")) as master:
     spark = rmq_spark.session(master, **settings, **{"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"})
     df = some(spark, 0, 90).repartition(4)
     start = time.monotonic()
