@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,7 +76,13 @@ def test_a_find_is_made_small_and_kept(tmp_path: Path, monkeypatch: pytest.Monke
     target = Target("two", together)
     found = keep(target, smallest(target, [b"0", b"a", b"1", b"2", b"b", b"3"]))
     assert [file.read_bytes() for file in sorted(found.iterdir())] == [b"a", b"b"]
-    slow = Target("slow", looped(lambda data: sum(range(40_000_000)) and None))
+
+    def burn(data: bytes) -> None:
+        until = time.process_time() + 0.7
+        while time.process_time() < until:
+            pass
+
+    slow = Target("slow", looped(burn))
     assert "TooSlowError" in str(failure(slow, [b"a"]))
     assert mutate(Target("one", looped(lambda data: None)), [b"seed"], 60, 500, 0)[::2] == (501, 0)
 
