@@ -118,8 +118,10 @@ def cover(
     """What `queues` account for in `log`; for the whole truth pass all queues of the store. LMQ queues are passed over.
 
     An entry counts if it lies inside one segment. Entries that are equal count once; entries that overlap without being equal
-    do not count at all, and their bytes are gaps. Memory: a batch, and a few numbers for each segment and each batch; where
-    segments fail the sums, about a million entries, or one segment's if it has more, and the gaps.
+    do not count at all, and their bytes are gaps. In a queue whose entries do not ascend, as they do in every sound one, none
+    counts: a reader finds the first entry whose record is left by their order. Memory: a batch, and a few numbers for each
+    segment and each batch; where segments fail the sums, about a million entries, or one segment's if it has more, and the
+    gaps.
 
     `check` is asked of each entry that a gap follows: one that lies of its size would hide a record in front of the gap. An
     entry that fails does not count.
@@ -127,8 +129,18 @@ def cover(
     if not len(log):
         return Coverage(0, ())
     where = _Segments.of(log)
-    tally = _Tally(np.zeros(len(log), np.uint64), where.base.copy(), np.zeros(len(log), np.int64), where.base.copy())
-    parts = _sum_up(files, [queue for queue in queues if not queue.is_lmq], where, tally, notes)
+    sound = [queue for queue in queues if not queue.is_lmq]
+    while True:
+        tally = _Tally(np.zeros(len(log), np.uint64), where.base.copy(), np.zeros(len(log), np.int64), where.base.copy())
+        parts, disordered = _sum_up(files, sound, where, tally, notes)
+        if not disordered:
+            break
+        if notes is not None:
+            notes += [
+                f"queue {q.topic}/{q.queue_id}: its entries' commitLogOffsets do not ascend, none counts" for q in disordered
+            ]
+        notes = None  # the others' are said
+        sound = [queue for queue in sound if queue not in disordered]
     taken = np.flatnonzero(tally.counts)
     used = int(taken[-1]) if len(taken) else -1
     end = int(tally.ends[used]) if len(taken) else log.min_offset
@@ -181,14 +193,30 @@ def _hash(offsets: Int64) -> UInt64:
     return mixed
 
 
-def _sum_up(files: Files, queues: list[Queue], where: _Segments, tally: _Tally, notes: list[str] | None) -> list[_Part]:
-    """Adds all entries to `tally`; returns the batches they came in."""
+def _sum_up(
+    files: Files, queues: list[Queue], where: _Segments, tally: _Tally, notes: list[str] | None
+) -> tuple[list[_Part], list[Queue]]:
+    """Adds all entries to `tally`; returns the batches they came in, and queues whose entries do not ascend."""
     parts: list[_Part] = []
+    disordered: list[Queue] = []
     pool: list[tuple[Int64, Int32]] = []
     pooled = 0
     first = int(where.base[0])
     for queue in queues:
-        for _, entries in read_entries(files, queue, min_phys=first, batch=_BATCH, with_tags=False, notes=notes):
+        before = -1
+        # entries of records that are gone belong to the order
+        lowest = first if queue.batch else 0
+        for _, entries in read_entries(files, queue, min_phys=lowest, batch=_BATCH, with_tags=False, notes=notes):
+            if not queue.batch:
+                places = entries.commit_log_offset
+                if places[0] <= before or not (places[1:] > places[:-1]).all():
+                    disordered.append(queue)
+                    break
+                before = int(places[-1])
+                if places[0] < first:
+                    entries = entries[places >= first]
+                    if not len(entries):
+                        continue
             offset, size = _ordered(entries.commit_log_offset, entries.size)
             low, high = int(offset[0]), int(offset[-1])
             if not queue.batch:
@@ -207,7 +235,7 @@ def _sum_up(files: Files, queues: list[Queue], where: _Segments, tally: _Tally, 
                 pooled = 0
     if pool:
         _add(*_emptied(pool), where, tally)
-    return parts
+    return parts, disordered
 
 
 def _emptied(pool: list[tuple[Int64, Int32]]) -> tuple[Int64, Int32]:

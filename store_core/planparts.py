@@ -65,7 +65,8 @@ def queue_bounds(store: Store, spec: Spec, offsets: Range, time: Range, queue: Q
             "those messages are gone. Set failOnDataLoss=false to read what is left"
         )
     if queue.batch:
-        return first, stop  # an entry's rows go on behind its own offset: the rows are checked
+        # read whole: an entry's rows go on behind its own offset, and a damaged one may have led the search astray
+        return 0, max(stop, sum(file.length for file in queue.files) // queue.unit_size)
     if spec.options.index != "trust":
         first = (
             queue.files[0].base_offset // queue.unit_size
