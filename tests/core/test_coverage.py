@@ -156,11 +156,17 @@ def test_in_gaps() -> None:
 
 
 # --- any damage, against a map of bytes ----------------------------------------------------------------------------------
+def ascends(queue: list[Place]) -> bool:
+    """Whether the entries that are valid and no fillers stand in the order of the log."""
+    places = [offset for offset, size in queue if 0 < size < 0x7FFFFFFF]
+    return all(a < b for a, b in itertools.pairwise(places))
+
+
 def byte_map(log: Log, queues: list[list[Place]], blanks: dict[int, int]) -> Coverage:
     """The contract, byte by byte. `blanks`: by a segment's base the commitLogOffset of its blank."""
     heads = [48 if segment.framing is Framing.DLEDGER else 0 for segment in log]
     found: set[tuple[int, int, int]] = set()
-    for offset, size in itertools.chain.from_iterable(queues):
+    for offset, size in itertools.chain.from_iterable(queue for queue in queues if ascends(queue)):
         i = log.index_of(offset)
         if i < 0 or size <= 0 or size == 0x7FFFFFFF:
             continue
